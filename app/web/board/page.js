@@ -9,6 +9,7 @@ import { emit, refs, S } from "./screen.js";
 export const RACING = ["preparing", "running"];
 export const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
+export const promptBox = () => document.querySelector("#page-prompt textarea");
 export const temperature = () => numberBox("Temperature");
 
 // Whether the prompt is the visitor's own, or an edited example.

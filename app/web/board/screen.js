@@ -62,8 +62,6 @@ export function emit(name, detail) {
 }
 
 export let S;
-// isFirst: no frame has come yet.
-export const session = { isFirst: true };
 
 export function newState(id, seq) {
   S = {

@@ -5,7 +5,7 @@ import { closed, fetchOurs, keyName, nextEvent, opened, remember, remembered, SI
 import { sentence } from "../base/text.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
-import { examples, isLinked, isOwnPrompt, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { examples, isLinked, isOwnPrompt, pageButton, promptBox, racedSettings, RACING, updatePageButtons } from "./page.js";
 import "./prompt.js";
 import { board, mark, on, refs, S } from "./screen.js";
 import { comeBackToRace, raceAgain, raceNow } from "./races.js";
@@ -113,7 +113,6 @@ on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSetti
 // The example chosen last, unless something was typed since: its name, the prompt before, whether that was typed, and
 // when its settings are there. And what was typed since an example or a model was chosen.
 let chosen = null, kept = null;
-const promptBox = () => document.querySelector("#page-prompt textarea");
 
 // The prompt typed here is restored at the next visit, unless an example took its place.
 document.addEventListener("input", (event) => {

@@ -5,7 +5,7 @@ import { ALIVE, fetchOurs, TYPED_MS, typeInto } from "../base/dom.js";
 import { cut, fill, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
-import { examples, isOwnPrompt, pageButton, RACING } from "../board/page.js";
+import { examples, isOwnPrompt, pageButton, promptBox, RACING } from "../board/page.js";
 import { showVerdict } from "../board/paint.js";
 import { OVER } from "../board/place.js";
 import { board, on, refs, replay, root, S } from "../board/screen.js";
@@ -59,7 +59,7 @@ export async function raceLive(own = "") {
   if (live.race !== "") return undefined;
   const isTyped = !live.example && isOwnPrompt();      // before the stage began
   if (!own) return (refs.liveHere.hidden || isTyped ? pageButton("race") : refs.liveHere)?.click();
-  typeInto(document.querySelector("#page-prompt textarea"), own);
+  typeInto(promptBox(), own);
   return setTimeout(() => pageButton("race")?.click(), TYPED_MS);
 }
 

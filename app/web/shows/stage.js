@@ -6,7 +6,7 @@ import { closed, isLoopback, keyName, opened } from "../base/dom.js";
 import { make, makeButton, put, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
-import { examples, isLinked } from "../board/page.js";
+import { examples, isLinked, promptBox } from "../board/page.js";
 import { paint, showResult, showVerdict } from "../board/paint.js";
 import { board, countNow, mark, on, refs, replay, root, S, shownLanes, verdictOn, views } from "../board/screen.js";
 import { choose, showTexts } from "../board/tabs.js";
@@ -215,7 +215,7 @@ function servedNow([, right] = S.sides) {
 
 // The prompt, in the place of the texts until they begin: its end, if it is long.
 function givenNow() {
-  const text = (!S.live && S.header?.prompt?.text) || document.querySelector("#page-prompt textarea")?.value || "";
+  const text = (!S.live && S.header?.prompt?.text) || promptBox()?.value || "";
   return `${text.length > GIVEN_LETTERS ? "\u2026" : ""}${text.slice(-GIVEN_LETTERS)}`;
 }
 

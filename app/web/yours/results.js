@@ -1,5 +1,5 @@
-// What "Try it on yours" has found out so far, by kind: a study of prompts, a load of servers, a check-up; and what they
-// say of the same servers together. Pure: no DOM.
+// What "Try it on yours" has found out so far, by kind: a study of prompts, a load of servers, a check-up; and what
+// they say of the same servers together. Pure: no DOM.
 
 import { oneLine, plural, times } from "../base/text.js";
 
