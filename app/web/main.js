@@ -2,9 +2,7 @@
 
 import { props } from "./host.js";
 import { clear, onFrame } from "./board/frames.js";
-import { root } from "./board/root.js";
-import { replay, views } from "./board/screen.js";
-import { S } from "./board/state.js";
+import { replay, root, S, views } from "./board/screen.js";
 import "./board/visit.js";
 import "./tabs/figures.js";
 import "./tabs/whatif_tab.js";
@@ -12,13 +10,11 @@ import "./tabs/step_tab.js";
 import "./tabs/guess_tab.js";
 import "./tabs/decide_tab.js";
 import { show } from "./files/files.js";
-import "./files/proof.js";
 import "./files/share.js";
 import "./files/clip.js";
 import "./files/picture.js";
 import "./shows/story.js";
 import "./shows/stage.js";
-import "./shows/glossary.js";
 
 // For the page's tests and tools.
 const api = {

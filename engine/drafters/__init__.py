@@ -165,7 +165,7 @@ def short_label(text: str) -> str:
 
 def draft_words(text: str, k: int | str) -> str:
     """What a lane drafts, and how much of it: `n-gram (copies earlier text), k = 5`. Twin of draftWords in
-    app/web/base/words.js."""
+    app/web/base/text.js."""
     length = "automatic length" if k == AUTO else f"k = {k}".replace(f"k = {TREE}", "trees of up to ")
     return f"{label(text)}, {length}"
 

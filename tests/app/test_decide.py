@@ -16,7 +16,7 @@ from engine.analysis.metrics import cost_per_million
 from tests.helpers.made_races import a_race
 from tests.helpers.race_pages import HOSTILE
 
-MODULES = ("tabs/answer.js", "tabs/money.js", "tabs/prices.js", "tabs/production.js")
+MODULES = ("tabs/answer.js", "tabs/money.js", "tabs/production.js")
 Call = Callable[..., Any]
 
 

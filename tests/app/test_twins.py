@@ -29,7 +29,7 @@ from tests.helpers.races import (
     with_trees,
 )
 
-MODULES = ("base/caveats.js", "yours/heat.js", "tabs/whatif.js")
+MODULES = ("base/model.js", "yours/prompt_results.js", "tabs/whatif.js")
 Call = Callable[..., Any]
 NUMBERS = """(recording, times) => {
     const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);

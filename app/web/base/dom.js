@@ -1,55 +1,14 @@
-// Nodes of more than one element, copying, downloads, and what the page's server answers.
+// What the browser does for the page: copying, saving, typing, asking the server, keeping, going back.
 
-import { make, write } from "./text.js";
+import { make } from "./text.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const DONE_MS = 1200, LEAVES_MS = 3000, KEPT_MS = 60000;       // Safari on a phone asks before it reads what is saved
-
-export function svg(tag, className, attributes = {}, ...content) {
-  const node = document.createElementNS(SVG, tag);
-  if (className) node.setAttribute("class", className);
-  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-  node.append(...content);
-  return node;
-}
-
-// more: other properties of it.
-export function makeButton(className, words, act, more = {}) {
-  const button = Object.assign(make("button", className, words), { type: "button", ...more });
-  if (act) button.addEventListener("click", act);
-  return button;
-}
-
-// A row of a table. Cells are words, or ready cells.
-export const tableRow = (heads, cells) => make("tr", "", ...heads.map((words) => make("th", "", words)),
-  ...cells.map((cell) => (typeof cell === "string" ? make("td", "", cell) : cell)));
-
-// The row at its top.
-export function headRow(heads) {
-  const row = tableRow(heads, []);
-  for (const cell of row.children) cell.scope = "col";
-  return row;
-}
 
 // Say on a button for a while that it has done its work.
 export function sayOn(button, words) {
   const before = button.dataset.label ??= button.textContent;
   button.textContent = words;
   setTimeout(() => { button.textContent = before; }, DONE_MS);
-}
-
-// The page's pattern for what is drawn from values: a text or nodes, by the name of the part that shows it. `put`
-// leaves what is empty in its place; `fill` hides it, and also takes whether a part is there.
-export function put(parts, values) {
-  for (const [name, value] of Object.entries(values)) {
-    if (typeof value === "string") write(parts[name], value);
-    if (Array.isArray(value)) parts[name].replaceChildren(...value);
-  }
-}
-
-export function fill(parts, values) {
-  put(parts, values);
-  for (const [name, value] of Object.entries(values)) parts[name].hidden = !(value === true || value.length);
 }
 
 // Scroll down by so many pixels. Where a frame follows the height of this page, as on Spaces, the page around it scrolls:
@@ -143,3 +102,73 @@ export async function fetchOurs(path, options) {
 // What the server answers to this; {detail} if it refuses it, or there is no answer.
 export const post = (path, body) => fetchOurs(path, { method: "POST", body }).then((answer) => answer.json())
   .catch(({ message }) => ({ detail: message }));
+
+// What the browser keeps of a visitor, in general or for this tab only. Where it forbids that, nothing is kept.
+export function remembered(key, inTab = false) {
+  try { return (inTab ? sessionStorage : localStorage).getItem(key); } catch { return null; }
+}
+
+// The value of a key whose text is JSON; null if there is none.
+export function rememberedJson(key, inTab = false) {
+  try { return JSON.parse(remembered(key, inTab)); } catch { return null; }
+}
+
+// null forgets the key.
+export function remember(key, text, inTab = false) {
+  try {
+    const storage = inTab ? sessionStorage : localStorage;
+    if (text === null) storage.removeItem(key); else storage.setItem(key, text);
+  } catch { /* forbidden, or no room */ }
+}
+
+const SAVED = /^[^]{0,200}"format":\s*"photofinish-(race|study|load|checkup|results)"/;
+export const OPENS = "photofinish:open";
+
+// The text of a file in UTF-8, or in UTF-16 with its mark, as PowerShell writes it.
+export async function fileText(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  return new TextDecoder({ 0xff: "utf-16le", 0xfe: "utf-16be" }[bytes[0]]).decode(bytes);
+}
+
+// "race", or what "Try it on yours" saves; null for any other text. Its beginning is enough.
+export const savedKind = (text) => SAVED.exec(text)?.[1] ?? null;
+
+// Have a saved result opened. Returns whether the page can: one that was exported cannot.
+export const isOpened = (file) => !document.dispatchEvent(new CustomEvent(OPENS, { cancelable: true, detail: file }));
+
+// The browser's Back closes what was opened last (a panel, a tab, the stage) instead of leaving the page. All entries
+// that this adds to the browser's history are alike, so only their number matters, and one that is no longer needed
+// serves what is opened next.
+
+const MARK = "photofinish";
+const entriesNow = () => window.history.state?.[MARK] ?? 0;
+const backs = { open: [], entries: entriesNow() };
+
+// From now on Back calls `close`, unless `closed` was called with it.
+export function opened(close) {
+  if (backs.open.includes(close)) return;
+  backs.open.push(close);
+  if (backs.open.length <= backs.entries) return;
+  window.history.pushState({ ...window.history.state, [MARK]: backs.open.length }, "");
+  backs.entries = backs.open.length;
+}
+
+export function closed(close) { backs.open = backs.open.filter((entry) => entry !== close); }
+
+// Show a dialog that Back closes.
+export function showModal(dialog) {
+  const close = () => dialog.close();
+  dialog.addEventListener("close", () => closed(close), { once: true });
+  dialog.showModal();
+  opened(close);
+}
+
+function onBack() {
+  const left = entriesNow(), num = backs.entries - left;
+  backs.entries = left;
+  if (num <= 0) return;                         // Forward opens nothing
+  const [last] = backs.open.slice(-1);
+  if (last) { closed(last); last(); } else window.history.go(-left - 1);      // nothing is open: leave the page
+}
+
+window.addEventListener("popstate", onBack);

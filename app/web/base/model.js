@@ -1,7 +1,9 @@
-// The lanes of a race and their metrics at any lane time. Pure: no DOM. Twin of engine/analysis/metrics.py;
-// compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
+// The lanes of a race, their steps, their metrics at any lane time, and what is to be known before quoting a ratio.
+// Pure: no DOM. Twin of engine/analysis/metrics.py; compared by test_the_numbers_of_a_replay_are_those_of_the_engine and
+// test_caveats_are_those_of_the_engine.
 
-import { depthOf, isRefuted, numDrafted, stepSeconds } from "./steps.js";
+import { SAYS } from "../host.js";
+import { noResult, oneLine } from "./text.js";
 
 const EPSILON = 1e-9;
 
@@ -16,10 +18,8 @@ class Lane {
 
   add(event) {
     this.clock = event.clock_s;
-    if (event.type === "started") this.started = event;
-    else if (event.type === "finished") this.finished = event;
-    else if (event.type === "failed") this.failed = event;
-    else if (event.type === "step") {
+    if (["started", "finished", "failed"].includes(event.type)) this[event.type] = event;
+    if (event.type === "step") {
       this.steps.push(event);
       this.tokens.push(this.tokens[this.tokens.length - 1] + event.token_ids.length);
     }
@@ -28,14 +28,7 @@ class Lane {
   get ended() { return this.finished !== null || this.failed !== null; }
 
   // The number of steps finished by lane time t.
-  countAt(t) {
-    let low = 0, high = this.steps.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.steps[middle].clock_s <= t + EPSILON) low = middle + 1; else high = middle;
-    }
-    return low;
-  }
+  countAt(t) { return this.steps.findLastIndex((step) => step.clock_s <= t + EPSILON) + 1; }
 }
 
 export class Race {
@@ -182,3 +175,131 @@ function speedupOf(plain, numPlain, lane, numLane) {
   };
   return quotient(perToken(plain), perToken(lane));
 }
+
+// One verification step: its rows and its tokens. Rows are numbered as in engine/core/spec.py: 0 is that of the last
+// committed token, i + 1 that of draft token i; a tree has `parents`, the row that each token follows.
+// Twin of Step in engine/core/events.py; compared by test_a_step_of_the_page_is_the_engines.
+
+// How many tokens a step drafted, even if the tokens themselves are unknown.
+export const numDrafted = (step) => step.num_drafted ?? step.drafted.length;
+export const widthWords = (width) => (width === null ? "unknown width" : `width ${width}`);
+export const stepSeconds = (step) => step.draft_s + step.verify_s;
+
+// The row that each drafted token follows.
+export const followsOf = (step) => step.parents ?? step.drafted.map((_, i) => i);
+
+// Which drafted tokens the loop keeps, by number, if `written` is what the model writes.
+export function keptIf(drafted, parents, written) {
+  const kept = [];
+  for (let row = 0; kept.length < drafted.length; row = kept.at(-1) + 1) {
+    const next = drafted.findIndex((id, i) => (parents[i] ?? i) === row && id === written[kept.length]);
+    if (next < 0) break;
+    kept.push(next);
+  }
+  return kept;
+}
+
+// Which drafted tokens were accepted, by number, in the order of the text.
+export function keptOf(step) {
+  if (!step.parents) return Array.from({ length: step.num_accepted }, (_, i) => i);
+  return keptIf(step.drafted, step.parents, step.token_ids.slice(0, step.num_accepted));
+}
+
+// The row that decided each committed token.
+export const rowsOf = (step) => [0, ...keptOf(step).map((i) => i + 1)].slice(0, step.token_ids.length);
+
+// How many draft tokens lead to each row, which decides the token at `position` + depth.
+export function depthsOf(step) {
+  const depths = [0];
+  for (const row of followsOf(step)) depths.push(depths[row] + 1);
+  return depths;
+}
+
+// The most tokens that the step could have kept.
+export const depthOf = (step) => (step.parents ? Math.max(...depthsOf(step)) : numDrafted(step));
+
+// Whether something was drafted to follow the accepted tokens, and not accepted.
+export function isRefuted(step) {
+  if (step.token_ids.length === step.num_accepted) return false;   // a stop came first
+  return step.parents ? step.parents.includes((keptOf(step).at(-1) ?? -1) + 1) : step.num_accepted < numDrafted(step);
+}
+
+// The drafted tokens, by number, that lead from the accepted ones to a leaf, each the likeliest to follow the one
+// before, or the first where chances are not known: what was dropped at the place where the text goes on.
+export function likeliest(step) {
+  const follows = followsOf(step), path = [];
+  for (let row = (keptOf(step).at(-1) ?? -1) + 1; ; row = path.at(-1) + 1) {
+    const after = [...follows.keys()].filter((i) => follows[i] === row);
+    if (!after.length) return path;
+    path.push(after.reduce((a, b) => ((step.chances?.[b] ?? 0) > (step.chances?.[a] ?? 0) ? b : a)));
+  }
+}
+
+// A step's tokens in reading order: accepted, rejected (if known), then the target's own. Of a tree's rejected tokens
+// those of the likeliest branch come first; the others are `aside`. If a server's step only has its text as a whole,
+// accepted and own tokens are "together".
+export function tokensOf(step) {
+  const num = step.num_accepted, kept = new Set(keptOf(step)), branch = likeliest(step);
+  const committed = (kind) => (id, i) => ({ kind, id, text: step.pieces.length ? step.pieces[i] : `#${id} ` });
+  const own = numDrafted(step) === 0 ? "plain" : isRefuted(step) ? "correction" : "bonus";
+  const all = step.token_ids.map((id, i) => committed(i < num ? "accepted" : own)(id, i));
+  if (num && step.num_drafted && all.slice(1).every(({ text }) => text === "")) all[0].kind = "together";
+  const others = [...step.drafted.keys()].filter((i) => !kept.has(i) && !branch.includes(i));
+  const rejected = [...branch, ...others].map((i) => ({ kind: "rejected", id: step.drafted[i],
+    text: step.drafted_pieces.length ? step.drafted_pieces[i] : `#${step.drafted[i]} `, aside: others.includes(i) }));
+  return [...all.slice(0, num), ...rejected, ...all.slice(num)];
+}
+
+export function stepWords(step) {
+  const drafted = numDrafted(step), kept = step.num_accepted;
+  return drafted ?
+    `step ${step.index + 1}: ${kept} of ${drafted} guesses kept`
+      + (step.parents ? `, of a tree ${depthOf(step)} deep` : "")
+      + (step.num_drafted > kept ? "; which ones were dropped is not known" : "") :
+    `step ${step.index + 1}: no guess`;
+}
+
+const NORMAL_95 = 1.96;
+
+// What belongs next to a lane's ratio, as engine/recordings/claims.py found it: {whole, loop, copies, says}. whole: the
+// race's times were disturbed; loop: the text repeats itself; copies: it copies the prompt; each of them sentences, ""
+// if there is nothing to say. says: all in short, in one line.
+export function cautionsOf(recording, lane) {
+  const own = (recording?.cautions ?? []).filter((item) => item.lane === null || item.lane === lane);
+  const say = (kind) => oneLine(own.filter((item) => item.kind === kind).map(({ sentence }) => sentence).join(" "));
+  const whole = oneLine(own.filter((item) => item.lane === null).map(({ sentence }) => sentence).join(" "));
+  return { whole, loop: say("loop"), copies: say("copies"), says: oneLine(own.map(({ short }) => short).join(" ")) };
+}
+
+// Why the ratio of a lane with this verdict is no result; "" if it may be one.
+export const whyNoResult = (recording, lane, verdict) =>
+  noResult(verdict) || (cautionsOf(recording, lane).loop && SAYS.loops);
+
+export function ratioNoise(plain, guessing) {
+  const errors = [relativeError(plain), relativeError(guessing)];
+  return errors.includes(null) ? null : NORMAL_95 * Math.hypot(...errors);
+}
+
+export function isNoise(speedup, noise) { return noise !== null && Math.abs(Math.log(speedup)) <= noise; }
+
+function relativeError(steps) {
+  const kinds = [...Map.groupBy(steps, (step) => `${step.width} ${numDrafted(step)}`).values()]
+    .map((alike) => alike.map(stepSeconds));
+  const variance = (times) => sum(times.slice(1).map((time, i) => (time - times[i]) ** 2)) / (2 * (times.length - 1));
+  const known = kinds.filter((times) => times.length > 1);
+  if (!known.length) return null;
+  const pooled = sum(known.map((times) => (times.length - 1) * variance(times)))
+    / sum(known.map((times) => times.length - 1));
+  const all = sum(kinds.map((times) => times.length * (times.length > 1 ? variance(times) : pooled)));
+  const total = sum(kinds.map(sum));
+  return total > 0 ? Math.sqrt(all) / total : null;
+}
+
+// How the clocks of a race run.
+const IN_TURNS = "The lanes take turns on one device, step by step; the lane whose clock is behind goes next. Each "
+  + "lane has its own clock.";
+const TAKEN_HERE = "Times are measured here when text arrives, so they include the network.";
+const ON_SERVERS = [`Each lane was decoded on its server, all at once. ${TAKEN_HERE}`,
+  `The lanes were decoded on their servers, one after the other. ${TAKEN_HERE}`];
+
+export const clockWords = (header) => (isOfServers(header) ? ON_SERVERS[header.spec?.solo ? 1 : 0] : IN_TURNS);

@@ -1,8 +1,9 @@
-// Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible mark; only
-// textContent is used. Also formats numbers and names.
+// Nodes and words. Untrusted text as nodes: the DOM text is exact; invisible and reordering characters get a visible
+// mark; only textContent is used. Numbers, names, verdicts, ribbons, lanes and drafters in words.
 
-import { DRAFTER_WORDS } from "../host.js";
+import { DRAFTER_WORDS, SAYS } from "../host.js";
 
+const SVG = "http://www.w3.org/2000/svg";
 const JOINING = "\\p{Script=Arabic}\\p{Script=Syriac}\\p{Script=Devanagari}\\p{Script=Bengali}"
   + "\\p{Script=Gujarati}\\p{Script=Gurmukhi}\\p{Script=Kannada}\\p{Script=Malayalam}"
   + "\\p{Script=Sinhala}\\p{Script=Tamil}\\p{Script=Telugu}\\p{Script=Khmer}";
@@ -40,6 +41,46 @@ export function makeUnheard(tag, className, ...content) {
 
 export function write(node, words) {
   if (node.textContent !== words) node.textContent = words;
+}
+
+export function svg(tag, className, attributes = {}, ...content) {
+  const node = document.createElementNS(SVG, tag);
+  if (className) node.setAttribute("class", className);
+  for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+  node.append(...content);
+  return node;
+}
+
+// more: other properties of it.
+export function makeButton(className, words, act, more = {}) {
+  const button = Object.assign(make("button", className, words), { type: "button", ...more });
+  if (act) button.addEventListener("click", act);
+  return button;
+}
+
+// A row of a table. Cells are words, or ready cells.
+export const tableRow = (heads, cells) => make("tr", "", ...heads.map((words) => make("th", "", words)),
+  ...cells.map((cell) => (typeof cell === "string" ? make("td", "", cell) : cell)));
+
+// The row at its top.
+export function headRow(heads) {
+  const row = tableRow(heads, []);
+  for (const cell of row.children) cell.scope = "col";
+  return row;
+}
+
+// The page's pattern for what is drawn from values: a text or nodes, by the name of the part that shows it. `put`
+// leaves what is empty in its place; `fill` hides it, and also takes whether a part is there.
+export function put(parts, values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (typeof value === "string") write(parts[name], value);
+    if (Array.isArray(value)) parts[name].replaceChildren(...value);
+  }
+}
+
+export function fill(parts, values) {
+  put(parts, values);
+  for (const [name, value] of Object.entries(values)) parts[name].hidden = !(value === true || value.length);
 }
 
 function markOf(character) {
@@ -178,4 +219,48 @@ export function optionWords(options) {
 export function startOf(text) {
   const all = String(text ?? "").trim().replace(/\s+/g, " "), words = cut(all.split(" ").slice(0, 6).join(" "), 40);
   return words && `\u201c${words}${words === all ? "" : "\u2026"}\u201d`;
+}
+
+// What a verdict says: {sign, head, so_far, means, no_result, is_same}; undefined of none.
+export const saysOf = (verdict) => (Object.hasOwn(SAYS.same, verdict?.kind ?? "") ? SAYS.same[verdict.kind] : undefined);
+// A verdict in a few words; "" if there is none.
+export const verdictWord = (verdict) => capital((verdict?.complete === false && saysOf(verdict)?.so_far)
+  || (saysOf(verdict)?.head ?? ""));
+// Why the ratio of a lane with this verdict is no result; "" if it may be one.
+export const noResult = (verdict) => saysOf(verdict)?.no_result ?? "";
+export const isIdentical = (verdict) => verdict?.kind.startsWith("identical") === true;
+export const differs = (verdict) => saysOf(verdict)?.is_same === false;
+export const RIBBONS = {
+  __proto__: null,
+  RECORDED: "an earlier race, played from its file",
+  COMPUTED: "the same race at another draft length: exact steps, times computed from this race's costs",
+  SYNTHETIC: "the drafts are made up at a chosen rate; the tokens are the target's own",
+  RANDOM: "random weights: step times are realistic for this size; the text and the guesses kept mean nothing",
+};
+export const ALONE = "Plain, best width";
+
+// A lane's title. Both plain lanes are "Plain"; among all lanes, the one that is not on the board is ALONE.
+export function laneTitle(name, first, sides = null) {
+  if (sides && name === first.plain && name !== sides[0]) return ALONE;
+  return name === (first.baseline ?? "baseline") || name === first.plain ? "Plain" : cut(oneLine(capital(name)), 40);
+}
+
+// What a lane drafts, and how much of it.
+export function draftWords({ drafter, k }) {
+  const length = k === "auto" ? "automatic length" : typeof k === "string" ? k.replace("tree:", "trees of up to ") :
+    `k = ${k}`;
+  return cut(oneLine(`${drafterName(drafter)}, ${length}`), 140);
+}
+
+// How much a lane drafts, if that is the same in every step; copies may be shorter.
+export function fixedWords(lane) {
+  return Number.isInteger(lane?.k) && lane.k > 0 && !/^(none|server)$|ngram/.test(lane.drafter) ?
+    `always ${plural(lane.k, "guess")} a step` : "";
+}
+
+export function guessWords(lane) {
+  if (lane.drafter === "server") return "on a server";
+  const words = drafterName(lane.drafter), tree = /^tree:(.*)$/s.exec(lane.k)?.[1], num = tree ?? lane.k;
+  return cut(oneLine(lane.k === "auto" ? `${words}, automatic length` :
+    `${words}, ${tree ? "trees of up to" : "up to"} ${plural(Number(num), "guess")}`), 120);
 }

@@ -1,10 +1,8 @@
 // Everything around the texts: figures, ratio, track, verdict, acceptance, facts.
 
-import { clockWords, isNoise } from "../base/caveats.js";
-import { fill, put, tableRow } from "../base/dom.js";
-import { isOfServers, laneSpec, quotient, ruleOf, sides } from "../base/model.js";
-import { cut, duration, make, oneLine, percent, plural, rate, sentence, times, write } from "../base/text.js";
-import { ALONE, differs, fixedWords, guessWords, laneTitle, RIBBONS, saysOf, verdictWord } from "../base/words.js";
+import { clockWords, isNoise, isOfServers, laneSpec, quotient, ruleOf, sides } from "../base/model.js";
+import { ALONE, cut, differs, duration, fill, fixedWords, guessWords, laneTitle, make, oneLine, percent, plural, put,
+  rate, RIBBONS, saysOf, sentence, tableRow, times, verdictWord, write } from "../base/text.js";
 
 // Rows of the timing table: plain words, the technical term, the formatted value.
 const TIMING = [

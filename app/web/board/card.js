@@ -2,8 +2,7 @@
 // device is free, the previous race stays on the screen.
 
 import { oneLine, write } from "../base/text.js";
-import { board, refs } from "./screen.js";
-import { S } from "./state.js";
+import { board, refs, S } from "./screen.js";
 
 const SECONDS_SHOWN = 90;
 export let waiting = null;         // the last frame of a race that is still queued

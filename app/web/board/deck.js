@@ -5,9 +5,7 @@ import { waiting } from "./card.js";
 import { guessing, shortName } from "./more_lanes.js";
 import { RACING, updatePageButtons } from "./page.js";
 import { schedule, showVerdict } from "./paint.js";
-import { emit } from "./root.js";
-import { board, popover, refs, replay, still, views } from "./screen.js";
-import { S } from "./state.js";
+import { board, emit, popover, refs, replay, S, still, views } from "./screen.js";
 
 const SLOW = 0.25;
 let later = 0;

@@ -8,9 +8,7 @@ import { autoplaySoon, cancelAutoplay, refresh } from "./deck.js";
 import { isLinked, pageButton } from "./page.js";
 import { announcement } from "./paint.js";
 import { isRecorded, OVER, placeOf } from "./place.js";
-import { emit, mark, root } from "./root.js";
-import { board, popover, refs, replay, still, views } from "./screen.js";
-import { newState, S, session } from "./state.js";
+import { board, emit, mark, newState, popover, refs, replay, root, S, still, views } from "./screen.js";
 
 const AFTER_RACE_MS = 1500;
 
@@ -46,9 +44,8 @@ function lay() {
 
 // Show one frame of the protocol.
 export function onFrame(frame) {
+  const screen = { id: S.id, seq: S.seq, waiting, isFirst: laid === null, isLinked: isLinked() };
   laid ??= setTimeout(lay, LAY_MS);
-  const { isFirst } = session, screen = { id: S.id, seq: S.seq, waiting, isFirst, isLinked: isLinked() };
-  session.isFirst = false;
   if (emit("frame", frame)) return undefined;
   const place = placeOf(frame, screen);
   if (place === "none") return undefined;

@@ -1,8 +1,7 @@
 // One lane's text: a node per verification step, made once, shown or removed with the lane time. And the step popover.
 
-import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/steps.js";
+import { numDrafted, stepSeconds, stepWords, tokensOf, widthWords } from "../base/model.js";
 import { characterStart, duration, joinCharacters, make, plural, putText, seconds } from "../base/text.js";
-import { emit, root } from "./root.js";
 
 const TAGS = { accepted: "mark", together: "mark", rejected: "del", correction: "ins", bonus: "ins", plain: "span" };
 const OWN = ["correction", "bonus"];
@@ -161,7 +160,7 @@ export class LaneView {
   onCopy(event) {
     const range = window.getSelection().getRangeAt(0), part = range.cloneContents();
     if (!this.box.contains(range.commonAncestorContainer)) return;
-    const unseen = root.dataset.view === "plain" ? ", .pf-past-stop" : "";
+    const unseen = this.box.closest("[data-view]").dataset.view === "plain" ? ", .pf-past-stop" : "";
     part.querySelectorAll(`.pf-rejected, [aria-hidden]${unseen}`).forEach((node) => node.remove());
     event.clipboardData.setData("text/plain", part.textContent);
     event.preventDefault();
@@ -179,10 +178,10 @@ export class LaneView {
   }
 }
 
-// Describes a step on hover, focus or tap.
+// Describes a step on hover, focus or tap. opens: called with {step, box} when its box is filled, not yet placed.
 export class Popover {
-  constructor(root, box, stepOf) {
-    Object.assign(this, { root, box, stepOf, target: null, pinned: false, timer: 0 });
+  constructor(root, box, stepOf, opens) {
+    Object.assign(this, { root, box, stepOf, opens, target: null, pinned: false, timer: 0 });
     const step = (event) => event.target.closest?.(".pf-text .pf-step");
     const hover = (event) => {
       if (event.pointerType === "touch" || this.pinned) return;
@@ -235,7 +234,7 @@ export class Popover {
     this.box.id ||= `pf-pop-${Math.random().toString(36).slice(2)}`;
     node.setAttribute("aria-describedby", this.box.id);
     this.box.replaceChildren(...popoverNodes(step, node.hasAttribute("data-sent")));
-    emit("popover", { step, box: this.box });
+    this.opens({ step, box: this.box });
     this.box.hidden = false;
     this.place(node);
   }

@@ -1,14 +1,9 @@
 // Races with several speculative lanes: the track has a row for each lane that is not on the board, and all of them are
 // ranked. Clicking a row shows its lane on the right (deck.js).
 
-import { isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
-import { makeButton } from "../base/dom.js";
-import { raceSpeedup, sum } from "../base/model.js";
-import { stepSeconds } from "../base/steps.js";
-import { cut, oneLine, shortDrafter, times, write } from "../base/text.js";
-import { guessWords, saysOf } from "../base/words.js";
-import { board, countNow, refs, replay } from "./screen.js";
-import { S, verdictOn } from "./state.js";
+import { isNoise, raceSpeedup, ratioNoise, stepSeconds, sum, whyNoResult } from "../base/model.js";
+import { cut, guessWords, makeButton, oneLine, saysOf, shortDrafter, times, write } from "../base/text.js";
+import { board, countNow, refs, replay, S, verdictOn } from "./screen.js";
 
 const more = { rows: new Map() };
 

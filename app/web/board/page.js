@@ -1,17 +1,15 @@
 // The page's own buttons, outside the race view, and its address. An exported page has no such buttons.
 
 import { trigger } from "../host.js";
-import { nextEvent, numberBox } from "../base/dom.js";
+import { nextEvent, numberBox, remember, remembered } from "../base/dom.js";
 import { laneSpec } from "../base/model.js";
-import { remember, remembered } from "../base/storage.js";
 import { waiting } from "./card.js";
-import { emit } from "./root.js";
-import { refs } from "./screen.js";
-import { S } from "./state.js";
+import { emit, refs, S } from "./screen.js";
 
 export const RACING = ["preparing", "running"];
 export const pageButton = (name) => document.getElementById(`page-${name}-button`);
 
+export const promptBox = () => document.querySelector("#page-prompt textarea");
 export const temperature = () => numberBox("Temperature");
 
 // Whether the prompt is the visitor's own, or an edited example.

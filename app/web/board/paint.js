@@ -1,16 +1,12 @@
 // Draws the race at one lane time: the replay's, or the latest of a live race.
 
-import { cautionsOf, ratioNoise, whyNoResult } from "../base/caveats.js";
-import { fill } from "../base/dom.js";
-import { differsAt, hasSteps, metricsOf, raceSpeedup, unseenAtTheEnd } from "../base/model.js";
-import { oneLine, RANDOM_WEIGHTS, seconds, times, write } from "../base/text.js";
-import { differs, verdictWord } from "../base/words.js";
+import { cautionsOf, differsAt, hasSteps, metricsOf, raceSpeedup, ratioNoise, unseenAtTheEnd,
+  whyNoResult } from "../base/model.js";
+import { differs, fill, oneLine, RANDOM_WEIGHTS, seconds, times, verdictWord, write } from "../base/text.js";
 import { plainIsFaster } from "./board.js";
 import { showCard } from "./card.js";
 import { drawMore } from "./more_lanes.js";
-import { emit, root } from "./root.js";
-import { board, countNow, refs, replay, views } from "./screen.js";
-import { S, shownLanes, titles, verdictOn } from "./state.js";
+import { board, countNow, emit, refs, replay, root, S, shownLanes, titles, verdictOn, views } from "./screen.js";
 
 const NUMBERS_EVERY_MS = 100;
 const WORDS = { idle: "Ready.", preparing: "Preparing.", running: "Racing.",

@@ -2,23 +2,19 @@
 // it, said before a race is requested. An own text on a model that only continues texts is sampled, and Race begins the
 // answer that it asks for: one line says so, with the ways back.
 
-import { cautionsOf } from "../base/caveats.js";
-import { makeButton, post, typeInto, TYPED_MS } from "../base/dom.js";
-import { metricsOf } from "../base/model.js";
-import { remember, remembered } from "../base/storage.js";
-import { withStart, withoutStart } from "../base/task.js";
-import { make, oneLine, plural, rate, write } from "../base/text.js";
-import { isGiven, isLinked, isOwnPrompt, leaveAsIs, link, pageButton, RACING, temperature } from "./page.js";
+import { cautionsOf, metricsOf } from "../base/model.js";
+import { make, makeButton, oneLine, plural, rate, write } from "../base/text.js";
+import { post, remember, remembered, TYPED_MS, typeInto } from "../base/dom.js";
+import { withoutStart, withStart } from "../base/task.js";
+import { isGiven, isLinked, isOwnPrompt, leaveAsIs, link, pageButton, promptBox, RACING, temperature } from "./page.js";
 import { isRecorded } from "./place.js";
-import { mark } from "./root.js";
-import { S } from "./state.js";
+import { mark, S } from "./screen.js";
 
 const COUNT_MS = 700;
 const SAMPLED = 0.8;
 const COLD = "photofinish.cold";          // 0 was chosen for own texts in this visit
 // The smallest that answers. A step of plain decoding reads its weights once: `bytes`.
 const CHAT = { pair: "qwen3-0.6b-ngram", words: "Qwen3-0.6B, 1.5 GB", bytes: 1.19e9 };
-const box = () => document.querySelector("#page-prompt textarea");
 // Its choice among the models in Settings: there if the hub answers and it fits.
 const chatModel = () => document.querySelector(`input[type=radio][value="${CHAT.pair}"]`);
 // How fast it would decode here, by what the race on the screen read in a second; "" if that did not run here, was
@@ -46,7 +42,7 @@ const warms = (text) => prompt.before === null && temperature().value === "0" &&
 
 // Sample an own text, and once it is raced, begin its answer. Returns whether anything changed.
 function settle(isRaced = false) {
-  const slider = temperature(), text = box().value;
+  const slider = temperature(), text = promptBox().value;
   if (!isOwnPrompt() || !continues()) {
     if (isOwnPrompt() && prompt.before !== null && slider.value === String(SAMPLED)) typeInto(slider, prompt.before);
     prompt.before = null;
@@ -56,7 +52,7 @@ function settle(isRaced = false) {
   const isCold = warms(text), whole = isRaced ? withStart(text) : text;
   prompt.before ??= slider.value;
   if (isCold) typeInto(slider, String(SAMPLED));
-  if (whole !== text) typeInto(box(), whole);
+  if (whole !== text) typeInto(promptBox(), whole);
   return isCold || whole !== text;
 }
 
@@ -105,14 +101,14 @@ function note(words, isWrong = false) {
 }
 
 async function look() {
-  const text = box()?.value, racing = RACING.includes(S.state);
+  const text = promptBox()?.value, racing = RACING.includes(S.state);
   if (text === undefined || document.hidden) return;
   settle();
   const now = [target(), racing, isOwnPrompt(), continues(), isGiven(text), temperature()?.value, text].join(" ");
   if (now === prompt.seen) return;
   prompt.seen = now;
-  Object.assign(box(), { dir: "auto", translate: false });
-  const parts = isOwnPrompt() ? ownNote(box()) : [], words = parts.map((part) => part.textContent ?? part).join("");
+  Object.assign(promptBox(), { dir: "auto", translate: false });
+  const parts = isOwnPrompt() ? ownNote(promptBox()) : [], words = parts.map((part) => part.textContent ?? part).join("");
   mark("continues", words !== "");
   if (lineAt("page-continues").textContent !== words) lineAt("page-continues").replaceChildren(...parts);
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
@@ -127,21 +123,21 @@ async function look() {
 }
 
 function complain(words) {
-  Object.assign(prompt, { problem: { text: box().value, words }, seen: "" });
+  Object.assign(prompt, { problem: { text: promptBox().value, words }, seen: "" });
   look();
 }
 
 document.addEventListener("click", (event) => {
-  if (!event.target.closest?.("#page-race-button") || (box()?.value !== "" && !settle(true))) return;
+  if (!event.target.closest?.("#page-race-button") || (promptBox()?.value !== "" && !settle(true))) return;
   event.stopImmediatePropagation();
-  if (box().value) return setTimeout(() => pageButton("race")?.click(), TYPED_MS);
-  box().focus();
+  if (promptBox().value) return setTimeout(() => pageButton("race")?.click(), TYPED_MS);
+  promptBox().focus();
   complain("Type something first.");
 }, true);
 
 // The browser cuts what is longer than the box may be.
 for (const name of ["paste", "drop"]) document.addEventListener(name, (event) => {
-  const into = box(), text = (event.clipboardData ?? event.dataTransfer)?.getData("text").replace(/\r\n?/g, "\n");
+  const into = promptBox(), text = (event.clipboardData ?? event.dataTransfer)?.getData("text").replace(/\r\n?/g, "\n");
   if (event.target !== into || !text) return;
   const whole = into.value.length - (into.selectionEnd - into.selectionStart) + text.length, most = into.maxLength;
   if (most > 0 && whole > most)

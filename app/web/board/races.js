@@ -3,10 +3,8 @@
 import { props } from "../host.js";
 import { cut, oneLine, sentence } from "../base/text.js";
 import { onFrame } from "./frames.js";
-import { emit, on } from "./root.js";
-import { board } from "./screen.js";
+import { board, emit, on, S } from "./screen.js";
 import { served } from "./served.js";
-import { S } from "./state.js";
 import { BROKEN, isIdle, run } from "./stream.js";
 
 let isCut = false;

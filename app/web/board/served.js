@@ -2,8 +2,7 @@
 
 import { trigger } from "../host.js";
 import { fetchOurs, post } from "../base/dom.js";
-import { board } from "./screen.js";
-import { S } from "./state.js";
+import { board, S } from "./screen.js";
 
 // Upload a recording (text or file) and return its key. Throws an Error that says why it is refused.
 export async function send(body) {

@@ -5,8 +5,7 @@ import { trigger } from "../host.js";
 import { fetchOurs, nextEvent, NoAnswer, SILENT, staying } from "../base/dom.js";
 import { readEvents } from "../base/events.js";
 import { OVER } from "./place.js";
-import { emit, on } from "./root.js";
-import { S } from "./state.js";
+import { emit, on, S } from "./screen.js";
 
 const AGAIN_MS = [200, 500, 1000, 2000, 4000];         // a race whose connection broke goes on for a while
 const SILENCE_MS = 15000;         // the server says something every five seconds

@@ -1,10 +1,7 @@
 // The panels of a race, one at a time, and the view of its texts. Switching tabs never moves what is above them.
 
-import { closed, opened } from "../base/back.js";
-import { scrollDown } from "../base/dom.js";
-import { emit, root } from "./root.js";
-import { popover, refs, replay, still, views } from "./screen.js";
-import { S } from "./state.js";
+import { closed, opened, scrollDown } from "../base/dom.js";
+import { emit, popover, refs, replay, root, S, still, views } from "./screen.js";
 
 const FIRST = "text";
 const LOW_PX = 800;
@@ -84,3 +81,4 @@ rows.forEach((tabs) => tabs.forEach((tab, i) => {
 }));
 pressable(refs.marks, () => { popover.close(); showTexts(); });
 pressable(refs.otherLane, (pressed) => { root.dataset.both = String(pressed); showTexts(); });
+choose(FIRST);

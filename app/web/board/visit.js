@@ -1,17 +1,14 @@
 // The page around the race: its keys, its side panel, and what it remembers about a visitor.
 
-import { closed, opened } from "../base/back.js";
-import { fetchOurs, keyName, nextEvent, SILENT, typeInto, within } from "../base/dom.js";
-import { remember, remembered } from "../base/storage.js";
+import { closed, fetchOurs, keyName, nextEvent, opened, remember, remembered, SILENT, typeInto,
+  within } from "../base/dom.js";
 import { sentence } from "../base/text.js";
 import { onFrame } from "./frames.js";
 import { waiting } from "./card.js";
-import { examples, isLinked, isOwnPrompt, pageButton, racedSettings, RACING, updatePageButtons } from "./page.js";
+import { examples, isLinked, isOwnPrompt, pageButton, promptBox, racedSettings, RACING, updatePageButtons } from "./page.js";
 import "./prompt.js";
-import { mark, on } from "./root.js";
-import { board, refs } from "./screen.js";
+import { board, mark, on, refs, S } from "./screen.js";
 import { comeBackToRace, raceAgain, raceNow } from "./races.js";
-import { S } from "./state.js";
 import { stop } from "./stream.js";
 
 const RACE_KEY = "photofinish.race";         // the last race of this tab
@@ -116,7 +113,6 @@ on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSetti
 // The example chosen last, unless something was typed since: its name, the prompt before, whether that was typed, and
 // when its settings are there. And what was typed since an example or a model was chosen.
 let chosen = null, kept = null;
-const promptBox = () => document.querySelector("#page-prompt textarea");
 
 // The prompt typed here is restored at the next visit, unless an example took its place.
 document.addEventListener("input", (event) => {

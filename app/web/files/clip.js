@@ -2,11 +2,9 @@
 // the video while the frames are drawn, so it takes as long as it plays.
 
 import { cut, oneLine, plural, seconds } from "../base/text.js";
-import { board, refs } from "../board/screen.js";
-import { shownLanes, titles } from "../board/state.js";
+import { board, refs, shownLanes, titles } from "../board/screen.js";
 import { handOver } from "./files.js";
-import { Pen, SHOT } from "./pen.js";
-import { COLOURS, drawPicture } from "./picture.js";
+import { COLOURS, drawPicture, Pen, SHOT } from "./picture.js";
 import { raceTitle, taskWords } from "./result.js";
 
 // The race plays at its own speed if that takes from LEAST_MS to MOST_MS; then the picture stays for END_MS.

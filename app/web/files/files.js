@@ -1,15 +1,13 @@
 // Race files: saving and opening. The server makes those of other kinds: a web page that plays the race offline, and
 // its steps as a table.
 
-import { fetchOurs, saveAs, sayOn, SILENT } from "../base/dom.js";
-import { fileText, isOpened, savedKind } from "../base/saved.js";
+import { fetchOurs, fileText, isOpened, saveAs, savedKind, sayOn, SILENT } from "../base/dom.js";
 import { cut, oneLine, sentence } from "../base/text.js";
 import { refresh } from "../board/deck.js";
 import { clear, over, setRecording } from "../board/frames.js";
 import { fillIn, racedSettings } from "../board/page.js";
-import { board, refs } from "../board/screen.js";
+import { board, refs, S } from "../board/screen.js";
 import { send, served } from "../board/served.js";
-import { S } from "../board/state.js";
 import { fileName, resultWords } from "./result.js";
 
 // button: says that it saved.

@@ -1,10 +1,9 @@
 // The result of the race, as it is sent: file names, and sentences that lead with what a server can run.
 
-import { cautionsOf, isNoise, ratioNoise, whyNoResult } from "../base/caveats.js";
-import { isOfServers, laneSpec, metricsOf } from "../base/model.js";
-import { cut, drafterName, oneLine, percent, plural, rate, sentence, startOf, times } from "../base/text.js";
-import { differs, verdictWord } from "../base/words.js";
-import { S, verdictOn } from "../board/state.js";
+import { cautionsOf, isNoise, isOfServers, laneSpec, metricsOf, ratioNoise, whyNoResult } from "../base/model.js";
+import { cut, differs, drafterName, oneLine, percent, plural, rate, sentence, startOf, times,
+  verdictWord } from "../base/text.js";
+import { S, verdictOn } from "../board/screen.js";
 import { answerOf, choiceWords, gainWords, noiseWords, payWords, scopeOf, verdictWords } from "../tabs/answer.js";
 import { answerNow, isBeingMade } from "../tabs/whatif_tab.js";
 

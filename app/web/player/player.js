@@ -4,7 +4,7 @@ import "./parts.js";
 import "../main.js";
 import { oneLine } from "../base/text.js";
 import { schedule } from "../board/paint.js";
-import { S } from "../board/state.js";
+import { S } from "../board/screen.js";
 import { show } from "../files/files.js";
 import { fileName } from "../files/result.js";
 

@@ -1,8 +1,7 @@
 // One sentence to read aloud about a race, by its own figures. Pure: no DOM.
 
 import { SAYS } from "../host.js";
-import { percent } from "../base/text.js";
-import { noResult, saysOf } from "../base/words.js";
+import { noResult, percent, saysOf } from "../base/text.js";
 
 export const ASKS = "How fast will it be? Raise hands: slower, no gain, 1.5\u00d7, 2\u00d7, 3\u00d7 or more.";
 

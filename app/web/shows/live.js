@@ -1,16 +1,14 @@
 // A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
 // takes its place.
 
-import { ALIVE, fetchOurs, fill, typeInto, TYPED_MS } from "../base/dom.js";
-import { cut, oneLine, write } from "../base/text.js";
+import { ALIVE, fetchOurs, TYPED_MS, typeInto } from "../base/dom.js";
+import { cut, fill, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
-import { examples, isOwnPrompt, pageButton, RACING } from "../board/page.js";
+import { examples, isOwnPrompt, pageButton, promptBox, RACING } from "../board/page.js";
 import { showVerdict } from "../board/paint.js";
 import { OVER } from "../board/place.js";
-import { on, root } from "../board/root.js";
-import { board, refs, replay } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { board, on, refs, replay, root, S } from "../board/screen.js";
 import { abandon, BROKEN } from "../board/stream.js";
 import { endWhatIf } from "../tabs/whatif_tab.js";
 import { nameOf, showRecorded } from "./recorded.js";
@@ -61,7 +59,7 @@ export async function raceLive(own = "") {
   if (live.race !== "") return undefined;
   const isTyped = !live.example && isOwnPrompt();      // before the stage began
   if (!own) return (refs.liveHere.hidden || isTyped ? pageButton("race") : refs.liveHere)?.click();
-  typeInto(document.querySelector("#page-prompt textarea"), own);
+  typeInto(promptBox(), own);
   return setTimeout(() => pageButton("race")?.click(), TYPED_MS);
 }
 

@@ -4,8 +4,7 @@ import { fetchOurs } from "../base/dom.js";
 import { autoplay } from "../board/deck.js";
 import { onFrame } from "../board/frames.js";
 import { examples, RACING } from "../board/page.js";
-import { on } from "../board/root.js";
-import { S } from "../board/state.js";
+import { on, S } from "../board/screen.js";
 
 const LATER_MS = 3000;          // the page's own start comes first
 const texts = new Map();        // null: there is none

@@ -2,15 +2,13 @@
 // page's prompt and settings; leaving brings back the race before, unless one was run on the stage.
 
 import { hasSteps, metricsOf, reasonsOf } from "../base/model.js";
-import { isLoopback, keyName, makeButton, put } from "../base/dom.js";
-import { make, times, write } from "../base/text.js";
+import { closed, isLoopback, keyName, opened } from "../base/dom.js";
+import { make, makeButton, put, times, write } from "../base/text.js";
 import { waiting } from "../board/card.js";
 import { stopAutoplay } from "../board/deck.js";
-import { examples, isLinked } from "../board/page.js";
+import { examples, isLinked, promptBox } from "../board/page.js";
 import { paint, showResult, showVerdict } from "../board/paint.js";
-import { mark, on, root } from "../board/root.js";
-import { board, countNow, refs, replay, views } from "../board/screen.js";
-import { S, shownLanes, verdictOn } from "../board/state.js";
+import { board, countNow, mark, on, refs, replay, root, S, shownLanes, verdictOn, views } from "../board/screen.js";
 import { choose, showTexts } from "../board/tabs.js";
 import { shortChoice } from "../tabs/answer.js";
 import { leaveGame } from "../tabs/guess_tab.js";
@@ -18,7 +16,6 @@ import { sizeOf, WhatIf } from "../tabs/whatif.js";
 import { answerNow, chosenDrafter, endWhatIf, isBeingMade, racedLane, showChosen,
   whatIfOf } from "../tabs/whatif_tab.js";
 import { aloud } from "./aloud.js";
-import { closed, opened } from "../base/back.js";
 import { armed, live, raceLive, recordedInstead, showExample, showView, stopLive, unwatchLive,
   watchLive } from "./live.js";
 import { fetchRecorded, nameOf } from "./recorded.js";
@@ -218,7 +215,7 @@ function servedNow([, right] = S.sides) {
 
 // The prompt, in the place of the texts until they begin: its end, if it is long.
 function givenNow() {
-  const text = (!S.live && S.header?.prompt?.text) || document.querySelector("#page-prompt textarea")?.value || "";
+  const text = (!S.live && S.header?.prompt?.text) || promptBox()?.value || "";
   return `${text.length > GIVEN_LETTERS ? "\u2026" : ""}${text.slice(-GIVEN_LETTERS)}`;
 }
 

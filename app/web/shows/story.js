@@ -1,21 +1,18 @@
 // The story: cards that explain a race, each next to what it highlights: the visitor's own, or the lesson's recording.
 // "How it works" in the page's header begins or resumes it. Starting a race ends it.
 
-import { put, scrollDown } from "../base/dom.js";
-import { remember, remembered } from "../base/storage.js";
+import { closed, opened, remember, remembered, scrollDown, showModal } from "../base/dom.js";
+import { put } from "../base/text.js";
 import { controls, stopAutoplay } from "../board/deck.js";
 import { clear, setHeader } from "../board/frames.js";
 import { isLinked, pageButton } from "../board/page.js";
 import { paint } from "../board/paint.js";
-import { mark, on, root } from "../board/root.js";
-import { board, popover, refs, replay } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { board, mark, on, popover, refs, replay, root, S } from "../board/screen.js";
 import { choose } from "../board/tabs.js";
-import { askForFigures } from "../tabs/figures.js";
-import { endWhatIf } from "../tabs/whatif_tab.js";
-import { closed, opened } from "../base/back.js";
 import { recordingOf, showRecorded } from "./recorded.js";
 import { CARDS, land, taleOf, treeOf } from "./story_cards.js";
+import { askForFigures } from "../tabs/figures.js";
+import { endWhatIf } from "../tabs/whatif_tab.js";
 
 const STORY_KEY = "photofinish.story";
 const STORY_GAP = 12;
@@ -175,3 +172,9 @@ on("painted", () => {
 });
 for (const [node, name] of [[window, "resize"], [root, "scroll"]])
   node.addEventListener(name, () => { if (story.on) placeStory(); }, { capture: true, passive: true });
+
+// The glossary, opened by every button with data-glossary: in the tour and at the foot of the page.
+document.addEventListener("click", ({ target }) => {
+  if (target.closest?.("[data-glossary]")) showModal(refs.glossary);
+  else if (target === refs.glossary || target === refs.glossaryClose) refs.glossary.close();     // a click outside
+});

@@ -1,13 +1,10 @@
 // The story's cards: text, setup and target of each. Numbers come from the race on the screen. At most 40 words a card.
 
-import { laneSpec, metricsOf, reasonsOf, sum } from "../base/model.js";
-import { keptOf, likeliest, numDrafted, stepSeconds, tokensOf } from "../base/steps.js";
-import { cut, drafterName, duration, makeUnheard, oneLine, plural, putText } from "../base/text.js";
-import { isIdentical } from "../base/words.js";
+import { keptOf, laneSpec, likeliest, metricsOf, numDrafted, reasonsOf, stepSeconds, sum,
+  tokensOf } from "../base/model.js";
+import { cut, drafterName, duration, isIdentical, makeUnheard, oneLine, plural, putText } from "../base/text.js";
 import { paint } from "../board/paint.js";
-import { root } from "../board/root.js";
-import { refs, replay, views } from "../board/screen.js";
-import { S, shownLanes, verdictOn } from "../board/state.js";
+import { refs, replay, root, S, shownLanes, verdictOn, views } from "../board/screen.js";
 import { choose } from "../board/tabs.js";
 import { openStep } from "../tabs/step_tab.js";
 import { WhatIf } from "../tabs/whatif.js";

@@ -1,18 +1,16 @@
 // The stage's box for a prompt of the presenter's or the audience's own, which the page's box then races.
 
 import { write } from "../base/text.js";
-import { isOwnPrompt, leaveAsIs } from "../board/page.js";
+import { isOwnPrompt, leaveAsIs, promptBox } from "../board/page.js";
 import { ownNote } from "../board/prompt.js";
-import { root } from "../board/root.js";
-import { refs } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { refs, root, S } from "../board/screen.js";
 import { ASKS } from "./aloud.js";
 import { raceLive } from "./live.js";
 
 let example = null;           // the example's prompt that the box began with, if any
 
 export function openPrompt() {
-  const { value: typed = "", maxLength = 0 } = document.querySelector("#page-prompt textarea") ?? {};
+  const { value: typed = "", maxLength = 0 } = promptBox() ?? {};
   const isOnScreen = S.ribbon.includes("RECORDED") && S.header, value = isOnScreen ? S.header.prompt.text : typed;
   if (maxLength > 0) refs.stageTyped.maxLength = maxLength;
   refs.stageTyped.value = value;

@@ -2,10 +2,9 @@
 // command and the sentence of "What if" all take it from here (docs/yours.md). Pure: no DOM.
 
 import { SAYS } from "../host.js";
-import { cautionsOf, isNoise, ratioNoise } from "../base/caveats.js";
-import { isOfServers, metricsOf, raceSpeedup } from "../base/model.js";
-import { capital, cut, drafterName, oneLine, RANDOM_WEIGHTS, sentence, shortDrafter, times } from "../base/text.js";
-import { differs, draftWords, noResult } from "../base/words.js";
+import { cautionsOf, isNoise, isOfServers, metricsOf, raceSpeedup, ratioNoise } from "../base/model.js";
+import { capital, cut, differs, drafterName, draftWords, noResult, oneLine, RANDOM_WEIGHTS, sentence, shortDrafter,
+  times } from "../base/text.js";
 import { wasteWords } from "./money.js";
 import { canServe, drafterOf, isShipped, partsOf, serverRule, undrawn } from "./production.js";
 import { laneOf } from "./whatif.js";

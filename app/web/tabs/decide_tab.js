@@ -2,16 +2,12 @@
 // input stays in this browser.
 
 import { CHECKED, SAYS } from "../host.js";
-import { makeButton, put, tableRow } from "../base/dom.js";
+import { make, makeButton, numberIn, put, tableRow, write } from "../base/text.js";
 import { isOfServers } from "../base/model.js";
-import { remember, rememberedJson } from "../base/storage.js";
-import { make, numberIn, write } from "../base/text.js";
-import { on, root } from "../board/root.js";
-import { copyFrom, refs } from "../board/screen.js";
-import { S } from "../board/state.js";
+import { remember, rememberedJson } from "../base/dom.js";
+import { copyFrom, on, refs, root, S } from "../board/screen.js";
 import { choiceWords, noiseWords, nothingWords, othersWords, verdictWords } from "./answer.js";
-import { hasDollars, moneyRows } from "./money.js";
-import { pricesFor, priceWords } from "./prices.js";
+import { hasDollars, moneyRows, pricesFor, priceWords } from "./money.js";
 import { productionOf } from "./production.js";
 import { answerNow, isBeingMade, whatIfOf } from "./whatif_tab.js";
 

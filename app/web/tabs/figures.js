@@ -2,13 +2,10 @@
 // their tab is opened; and "How demos cheat": switches that inflate this race's ratio as some demos do. The server
 // computes the ratio for every combination (engine/analysis/inflate.py).
 
-import { put } from "../base/dom.js";
+import { make, oneLine, percent, put, times } from "../base/text.js";
 import { hasSteps, isOfServers, reasonsOf, sum } from "../base/model.js";
-import { make, oneLine, percent, times } from "../base/text.js";
-import { on, root } from "../board/root.js";
-import { refs } from "../board/screen.js";
+import { on, refs, root, S } from "../board/screen.js";
 import { askForFiguresOf } from "../board/served.js";
-import { S } from "../board/state.js";
 
 const DRAWN = ["charts", "why"];        // tabs with figures
 const DRAWN_MS = 5000;                  // a figure that is purged while Plotly draws it is a fault of the page

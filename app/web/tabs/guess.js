@@ -1,7 +1,6 @@
 // The game "Be the drafter": the player's input is a draft, verified against the target's recorded text. Pure: no DOM.
 
-import { quotient, sum } from "../base/model.js";
-import { keptIf, numDrafted, stepSeconds } from "../base/steps.js";
+import { keptIf, numDrafted, quotient, stepSeconds, sum } from "../base/model.js";
 
 export const STEPS_A_ROUND = 10;
 const MAX_GUESSES = 8;

@@ -1,18 +1,13 @@
 // "Be the drafter" on the page, in place of the texts, which would give the answer away. The room's tally is kept in
 // this browser, by race.
 
-import { closed, opened } from "../base/back.js";
-import { put, tableRow } from "../base/dom.js";
-import { quotient } from "../base/model.js";
-import { tokensOf } from "../base/steps.js";
-import { remember, rememberedJson } from "../base/storage.js";
-import { drafterName, joinCharacters, make, percent, plural, putText, times, write } from "../base/text.js";
-import { isIdentical } from "../base/words.js";
+import { closed, opened, remember, rememberedJson } from "../base/dom.js";
+import { drafterName, isIdentical, joinCharacters, make, percent, plural, put, putText, tableRow, times,
+  write } from "../base/text.js";
+import { quotient, tokensOf } from "../base/model.js";
 import { stopAutoplay } from "../board/deck.js";
 import { committedOf, tokenNode } from "../board/lanes.js";
-import { on, root } from "../board/root.js";
-import { refs, replay } from "../board/screen.js";
-import { S, verdictOn } from "../board/state.js";
+import { on, refs, replay, root, S, verdictOn } from "../board/screen.js";
 import { choose } from "../board/tabs.js";
 import { added, bestLengths, longerToken, NO_STEPS, Round, speedOf, STEPS_A_ROUND, tallyOf } from "./guess.js";
 import { quoted } from "./step.js";

@@ -1,9 +1,8 @@
 // One verification step in detail: each guess's source, confidence and outcome, the model's answer at every place, and
 // the cost. Pure: no DOM.
 
-import { hasSteps, isOfServers, laneSpec, metricsOf } from "../base/model.js";
-import { depthsOf, followsOf, isRefuted, keptOf, likeliest, numDrafted, rowsOf, stepSeconds,
-  tokensOf } from "../base/steps.js";
+import { depthsOf, followsOf, hasSteps, isOfServers, isRefuted, keptOf, laneSpec, likeliest, metricsOf, numDrafted,
+  rowsOf, stepSeconds, tokensOf } from "../base/model.js";
 import { cut, oneLine, plural } from "../base/text.js";
 
 const SOURCES = { __proto__: null, ngram: "copied", eagle3: "EAGLE-3 head", dflash: "DFlash head",

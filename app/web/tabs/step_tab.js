@@ -1,13 +1,10 @@
 // The tab "One step": goes through the speculative lane's steps one at a time.
 
-import { makeButton, put } from "../base/dom.js";
-import { rowsOf } from "../base/steps.js";
-import { make, oneLine, putText } from "../base/text.js";
+import { make, makeButton, oneLine, put, putText } from "../base/text.js";
+import { rowsOf } from "../base/model.js";
 import { stopAutoplay } from "../board/deck.js";
 import { schedule } from "../board/paint.js";
-import { on, root } from "../board/root.js";
-import { refs, replay } from "../board/screen.js";
-import { S, titles } from "../board/state.js";
+import { on, refs, replay, root, S, titles } from "../board/screen.js";
 import { choose, panelInSight } from "../board/tabs.js";
 import { diceSection, partsAt } from "./dice.js";
 import { stepSays, Walk, whyStruck } from "./step.js";

@@ -1,8 +1,7 @@
 // Renders one step of a Walk in rows: guess, check, keep, cost.
 
-import { makeButton } from "../base/dom.js";
-import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/steps.js";
-import { duration, joinCharacters, make, makeUnheard, plural, putText } from "../base/text.js";
+import { duration, joinCharacters, make, makeButton, makeUnheard, plural, putText } from "../base/text.js";
+import { followsOf, isRefuted, keptOf, numDrafted, tokensOf } from "../base/model.js";
 import { chanceWords, oddsSay, quoted } from "./step.js";
 
 const VERDICT_MARKS = { ok: ["\u2713", "ok"], no: ["\u2715", "no"], unused: ["\u2013", "not used"],

@@ -2,8 +2,7 @@
 // (docs/read_a_race.md). Pure: no DOM. Twin of engine/what_if/tables.py; compared by
 // test_a_race_at_every_size_is_the_engines.
 
-import { Race, sum } from "../base/model.js";
-import { keptIf, stepSeconds } from "../base/steps.js";
+import { keptIf, Race, stepSeconds, sum } from "../base/model.js";
 
 const TREES = "@tree";
 const MOST = 15;              // every tree's table has drafts of this size, where there are so many tokens

@@ -1,14 +1,10 @@
 // The tab "What if": replays the race as it would have gone with longer or shorter drafts. The texts stay; marks,
 // figures, tracks and clock are computed from its tables. Leaving the tab restores the race.
 
-import { put } from "../base/dom.js";
+import { drafterName, isIdentical, make, oneLine, percent, put, times, write } from "../base/text.js";
 import { isOfServers, laneSpec, ruleOf } from "../base/model.js";
-import { drafterName, make, oneLine, percent, times, write } from "../base/text.js";
-import { isIdentical } from "../base/words.js";
 import { clearRight, refresh, stopAutoplay } from "../board/deck.js";
-import { on, root } from "../board/root.js";
-import { board, refs, replay } from "../board/screen.js";
-import { S, verdictOn } from "../board/state.js";
+import { board, on, refs, replay, root, S, verdictOn } from "../board/screen.js";
 import { answerOf } from "./answer.js";
 import { laneOf, offeredTo, sizeOf, WhatIf } from "./whatif.js";
 

@@ -1,9 +1,8 @@
 // The dialog "Try it on yours": its parts by name, and its opening.
 
 import { element } from "../host.js";
-import { showModal } from "../base/back.js";
-import { numberBox, typeInto, TYPED_MS } from "../base/dom.js";
-import { leaveAsIs, pageButton } from "../board/page.js";
+import { numberBox, showModal, TYPED_MS, typeInto } from "../base/dom.js";
+import { leaveAsIs, pageButton, promptBox } from "../board/page.js";
 
 const refsOf = (nodes) => Object.fromEntries([...nodes].map((node) => [node.dataset.ref, node]));
 export const dialog = element.querySelector("dialog.ps");
@@ -27,7 +26,7 @@ export function openDialog() {
 export function raceThere(prompt = null, length = null) {
   closeDialog();
   if (length !== null) leaveAsIs(prompt);
-  if (prompt !== null) typeInto(document.querySelector("#page-prompt textarea"), prompt);
+  if (prompt !== null) typeInto(promptBox(), prompt);
   if (length !== null) typeInto(numberBox("Maximum length"), length);
   setTimeout(() => pageButton("race").click(), TYPED_MS);
 }

@@ -1,13 +1,12 @@
 // The question "what makes it slow or wrong?": a check-up of a pair or of two servers, finding by finding.
 
-import { NUM_PROMPTS, BY_ROUNDING } from "../host.js";
-import { makeButton } from "../base/dom.js";
-import { cut, DEFAULT_TARGET, drafterName, make, makeUnheard, oneLine, plural, sentence, serversWords,
+import { BY_ROUNDING, NUM_PROMPTS } from "../host.js";
+import { cut, DEFAULT_TARGET, drafterName, make, makeButton, makeUnheard, oneLine, plural, sentence, serversWords,
   settingsOptions, startOf } from "../base/text.js";
 import { fillIn, pageButton } from "../board/page.js";
 import { openWhenRaced } from "../tabs/step_tab.js";
 import { choiceOf, closeDialog, sections } from "./box.js";
-import { isFlat, promptSource, promptsOption } from "./own_prompts.js";
+import { isFlat, promptsOption, promptSource } from "./own_prompts.js";
 import { isRunning, results } from "./results.js";
 import { differingPrompts } from "./study.js";
 import { onServers } from "./what.js";

@@ -1,8 +1,7 @@
 // Draws a study of servers under load. Rows and report are those of `python -m engine study`.
 
 import { NOISE } from "../host.js";
-import { headRow, svg, tableRow } from "../base/dom.js";
-import { make, oneLine } from "../base/text.js";
+import { headRow, make, oneLine, svg, tableRow } from "../base/text.js";
 
 // Metric: [column, factor, decimals, description].
 export const METRICS = {

@@ -4,9 +4,8 @@ import { MAX_NEW_TOKENS, MAX_REQUESTS, MAX_WORDS, SAYS, WARM_UP } from "../host.
 import { cut, filled, numberIn, oneLine, plural, serversWords, times, withTimes } from "../base/text.js";
 import { choiceOf, parts } from "./box.js";
 import { curve, CURVES, legend, levelRows, levelsHead, METRICS } from "./curves.js";
-import { promptSource, promptsOption } from "./own_prompts.js";
-import { isRunning, results } from "./results.js";
-import { isCause, isWrong } from "./together.js";
+import { promptsOption, promptSource } from "./own_prompts.js";
+import { isCause, isRunning, isWrong, results } from "./results.js";
 import { onServers } from "./what.js";
 
 const loaded = results.load;

@@ -2,9 +2,9 @@
 // makes of them, one JSON object a line, is what a study, a load and a check-up are asked about.
 
 import { MAX_FILE_CHARS } from "../host.js";
-import { fill, post } from "../base/dom.js";
-import { fileText, savedKind } from "../base/saved.js";
-import { cut, oneLine, shellQuoted, startOf } from "../base/text.js";
+import { cut, fill, oneLine, shellQuoted, startOf } from "../base/text.js";
+import { fileText, post, savedKind } from "../base/dom.js";
+import { promptBox } from "../board/page.js";
 import { choiceOf, parts, setChoice } from "./box.js";
 
 const PASTED = "pasted text", HERE = "the page's prompt", TYPING_MS = 300, WAIT = "One moment.";
@@ -24,7 +24,7 @@ function sourceOf(answer) {
 // The prompts that a study takes; null if none are chosen.
 export function promptSource() {
   if (choiceOf("prompts") === "own") return mine.own;
-  const typed = document.querySelector("#page-prompt textarea")?.value ?? "";
+  const typed = promptBox()?.value ?? "";
   if (typed !== mine.typed) {
     const text = JSON.stringify({ prompt: typed });
     Object.assign(mine, { typed, here: typed ? sourceOf({ name: HERE, text, says: "" }) : null });
@@ -110,7 +110,7 @@ export function promptsOption(source) {
 // What was understood of the chosen text, and the choices that it leaves.
 export function drawPrompts(question) {
   const isOwn = choiceOf("prompts") === "own", { num = 0, numChats = 0, form } = mine.own ?? {};
-  const limit = Number(parts.limit.value), typed = document.querySelector("#page-prompt textarea")?.value ?? "";
+  const limit = Number(parts.limit.value), typed = promptBox()?.value ?? "";
   if (!numChats) parts.flatten.checked = false;
   fill(parts, {
     herePrompt: { load: "random words", checkup: "three short prompts" }[question]

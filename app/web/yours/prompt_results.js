@@ -1,10 +1,9 @@
 // Draws a study of prompts. Its report is the object that `python -m engine study-prompts --json` prints.
 
 import { DRAFTER_WORDS, SAYS } from "../host.js";
-import { headRow, makeButton, tableRow } from "../base/dom.js";
-import { drafterName, make, oneLine, shortDrafter, times, withTimes } from "../base/text.js";
-import { draftWords } from "../base/words.js";
-import { isCause, isRounding, isWrong } from "./together.js";
+import { drafterName, draftWords, headRow, make, makeButton, oneLine, percent, plural, shortDrafter, tableRow, times,
+  withTimes } from "../base/text.js";
+import { isCause, isRounding, isWrong } from "./results.js";
 
 export const MEANS = `${SAYS.rule} The 95 % interval shows how certain the median is; the quartiles contain the `
   + "middle half of the prompts. With few prompts the two can be equal.";
@@ -28,7 +27,7 @@ export function studyVerdict({ says, best }, check = null, temperature = null) {
   return withTimes(says.verdict[kind]);
 }
 
-// What servers showed, or would show, under load. load, check: see together.js.
+// What servers showed, or would show, under load. load, check: see results.js.
 export const loadWords = (load, check) => (load ? `Under load: ${isWrong(check) ? load.recommends : load.says}.` :
   "With more users it may lose: measure it under load.");
 
@@ -119,4 +118,30 @@ export function strips(rows, threshold, best) {
   const wanted = [0.5, 1, threshold, 2, 3, 4, 6, 8, 12, 16, 24].filter((gain) => gain >= low && gain <= high);
   return [...lines, make("div", "ps-strip", make("span"), make("div", "ps-dots ps-marks",
     ...wanted.map((gain) => at(make("span", "pf-num", `${gain}×`), gain))))];
+}
+
+const NO_CHANGE = 0.005;        // at most this is neither faster nor slower
+
+// The cell of a kind and drafter: the median, in words too if it loses; below it, what it rests on.
+function cellOf(stats) {
+  const gain = stats.median_speedup, slower = gain !== null && gain < 1 - NO_CHANGE;
+  const kind = slower ? " ps-slower" : gain > 1 + NO_CHANGE ? " ps-faster" : "";
+  const lines = [stats.interval && `95 % interval ${stats.interval.map(times).join(" to ")}`,
+    gain !== null && `quartiles ${times(stats.p25)} to ${times(stats.p75)}`,
+    stats.mean_acceptance_length !== null && `${stats.mean_acceptance_length.toFixed(2)} a step, ${
+      percent(stats.acceptance_rate)} kept`, `${stats.num_gain} faster, ${stats.num_lose} slower`].filter(Boolean);
+  return make("td", `ps-heat${kind}`,
+    make("strong", "", gain === null ? "\u2013" : `${times(gain)}${slower ? " (slower)" : ""}`),
+    ...lines.map((words) => make("span", "", words)));
+}
+
+// [head, rows] of the table, from the report's summary. nameOf(drafter): what its column is called.
+export function heatMap(summary, nameOf) {
+  const drafters = Object.keys(summary), [first] = Object.values(summary), kinds = Object.keys(first.by_kind);
+  const row = (kind, pick) => tableRow([`${oneLine(kind)}, ${plural(Math.max(...drafters.map((drafter) =>
+    pick(summary[drafter]).num_prompts)), "prompt")}`], drafters.map((drafter) => cellOf(pick(summary[drafter]))));
+  const rows = kinds.length > 1 ? kinds.map((kind) => row(kind, (stats) => stats.by_kind[kind])) : [];
+  rows.push(row("all", (stats) => stats));
+  for (const { firstChild } of rows) firstChild.scope = "row";
+  return [headRow(["kind", ...drafters.map(nameOf)]), rows];
 }

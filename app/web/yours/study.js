@@ -2,18 +2,14 @@
 // resumed; its prompts and its result are kept in the tab, which shows them again when it is reloaded.
 
 import { CHECKED, LEAST, MAX_NEW_TOKENS, MAX_PROMPTS, SAYS } from "../host.js";
-import { copyOn, makeButton } from "../base/dom.js";
-import { remember, rememberedJson } from "../base/storage.js";
-import { cut, make, oneLine, plural, settingsOptions, withTimes } from "../base/text.js";
-import { draftWords } from "../base/words.js";
+import { copyOn, remember, rememberedJson } from "../base/dom.js";
+import { cut, draftWords, make, makeButton, oneLine, plural, settingsOptions, withTimes } from "../base/text.js";
 import { productionOf } from "../tabs/production.js";
 import { parts, raceThere, setChoice } from "./box.js";
-import { heatMap } from "./heat.js";
-import { bringPrompts, entryAt, isFlat, promptAt, promptSource, promptsOption } from "./own_prompts.js";
-import { colourOf, loadWords, MEANS, partings, promptTable, raceWords, strips, textsWords,
-  studyVerdict } from "./prompt_results.js";
-import { isRunning, results, subjectOf } from "./results.js";
-import { isWrong } from "./together.js";
+import { colourOf, heatMap, loadWords, MEANS, partings, promptTable, raceWords, strips, studyVerdict,
+  textsWords } from "./prompt_results.js";
+import { bringPrompts, entryAt, isFlat, promptAt, promptsOption, promptSource } from "./own_prompts.js";
+import { isRunning, isWrong, results, subjectOf } from "./results.js";
 import { onServers } from "./what.js";
 
 const STUDY_KEY = "photofinish.study";
@@ -166,7 +162,7 @@ export const study = {
       JSON.stringify({ of: name, key: frame.key, ran_on: frame.ran_on, rows: [...rows.values()] }));
     remember(FRAME_KEY, JSON.stringify({ ...frame, rows: [] }), true);
   },
-  // For other results of the same servers: see together.js.
+  // For other results of the same servers: see results.js.
   summary({ frame }) {
     const { report, num_done: num } = frame, { temperature = null, max_new_tokens: length = null } = studyAsked(frame);
     const { best } = report ?? {};

@@ -2,8 +2,8 @@
 // Gradio, and are kept nowhere in the browser; others get them as a command. The key leaves its field once it is sent.
 
 import { ALLOWED, trigger } from "../host.js";
-import { copyOn, fill, nextEvent, post, SILENT, within } from "../base/dom.js";
-import { make, oneLine, optionWords, sentence } from "../base/text.js";
+import { copyOn, nextEvent, post, SILENT, within } from "../base/dom.js";
+import { fill, make, oneLine, optionWords, sentence } from "../base/text.js";
 import { pageSettings } from "../board/stream.js";
 import { choiceOf, dialog, parts } from "./box.js";
 

@@ -2,20 +2,17 @@
 // drawn from what is chosen and from the results, each section by a function.
 
 import { ALLOWED } from "../host.js";
-import { copyOn, fill, saveAs } from "../base/dom.js";
-import { OPENS } from "../base/saved.js";
-import { cut, oneLine, sentence } from "../base/text.js";
-import { on, root } from "../board/root.js";
-import { S } from "../board/state.js";
+import { copyOn, OPENS, saveAs } from "../base/dom.js";
+import { cut, fill, oneLine, sentence } from "../base/text.js";
+import { on, root, S } from "../board/screen.js";
 import { isIdle, run, stop } from "../board/stream.js";
 import { choiceOf, dialog, openDialog, parts, raceThere, sections, setChoice } from "./box.js";
 import { checkup } from "./checkup.js";
 import { load } from "./load.js";
 import { drawPrompts, promptAt, promptSource, takeFile } from "./own_prompts.js";
 import { reportPage } from "./report.js";
-import { KINDS, latest, results, running, saidOfServers, shownKinds, subjectOf } from "./results.js";
+import { KINDS, latest, results, running, saidOfServers, shortly, shownKinds, subjectOf } from "./results.js";
 import { comeBackToStudy, study } from "./study.js";
-import { shortly } from "./together.js";
 import { doubtNamed, drawWhat, isOneServer, namedServers, NEEDS_TWO, useNamed } from "./what.js";
 
 const QUESTIONS = { study, load, checkup };

@@ -167,7 +167,7 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
     wrong = {"level": "fault", "check": "texts", "change": "Turn it off"}
     rounding, unseen = ({"level": "ok", "numDiffering": num, "numRounding": num} for num in (2, 0))
     same = {**load, "others": 0}
-    with pure_js("yours/together.js") as call:
+    with pure_js("yours/results.js") as call:
 
         def short(study: Any = study, load: Any = load, checkup: Any = None) -> list[str]:
             return call("shortly", {"study": study, "load": load, "checkup": checkup})
