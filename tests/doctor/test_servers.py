@@ -30,7 +30,7 @@ from engine.remote.odds import Token, tokens_in
 from engine.remote.reply import Reply
 from engine.remote.request import Question
 from tests.helpers.loopback_language import Language, speaking
-from tests.helpers.server_faults import places, put
+from tests.helpers.wire import places
 
 PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
 PARAMS = SamplingParams(max_new_tokens=16)
@@ -196,8 +196,9 @@ def test_wrong_json_costs_no_finding_of_another_check(seed: int, monkeypatch: py
 
     def spoil(value: object) -> object:
         value = json.loads(json.dumps(value))
-        if rng.random() < (0.02 if seed % 2 else 0.7) and (paths := list(places(value))):
-            put(value, rng.choice(paths), rng.choice(WRONG))
+        if rng.random() < (0.02 if seed % 2 else 0.7) and (wheres := list(places(value))):
+            container, key = rng.choice(wheres)
+            container[key] = rng.choice(WRONG)
         return value
 
     monkeypatch.setattr(doctor, "CHECKS", doctor.CHECKS[1:-2])

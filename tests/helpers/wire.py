@@ -41,6 +41,13 @@ def read_parts(data: bytes, limit: int, cuts: Sequence[int] = ()) -> tuple[Reply
     return reply, written
 
 
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Where another value can be put: every container inside, with each of its keys."""
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield value, key
+        yield from places(inner)
+
+
 class Replay:
     """The n-th time that a request is asked it gets its n-th recorded answer, and then always the last."""
 
