@@ -3,7 +3,6 @@
 import json
 import re
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,7 @@ import pytest
 
 from engine.recordings.recording import checked
 from tests.helpers.dialogs import Dialog
-from tests.helpers.loopback import Answer, servers
-from tests.helpers.loopback_models import WORDS as WRITTEN
-from tests.helpers.loopback_models import lists_models, writes
+from tests.helpers.loopback import LETTERS, lists_models, servers, writes
 from tests.helpers.page_browser import UNREADABLE, loaded, new_race, open_tab, pasted, saved, settings, watched
 from tests.helpers.pageserver import TARGET, served
 
@@ -21,23 +18,12 @@ pytestmark = pytest.mark.browser
 KEY = "sk-of-nobody-0123456789"
 MAX_CLICKS, MAX_S = 3, 30.0  # from an empty page to a race of two servers of one's own
 STORED = "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.state])"
-OTHER = [*WRITTEN[:5], " <b>x</b>", *WRITTEN[6:]]
+OTHER = [*LETTERS[:5], " <b>x</b>", *LETTERS[6:]]
 # What the page's button says as soon as a load begins, which may be over a moment later.
 STARTED = """() => { const button = document.querySelector('#page-yours-button');
     document.querySelector('#page-yours [data-ref=start]').click();
     return new Promise(done => new MutationObserver(() => done(button.textContent))
         .observe(button, { childList: true, subtree: true })); }"""
-
-
-def differs_at_two() -> Answer:
-    """Writes with drafts, and something else in the middle after the prompt "two"."""
-    same, other = writes(3), writes(3, words=OTHER)
-
-    async def answer(path: str, body: dict[str, Any]) -> AsyncIterator[bytes]:
-        async for part in (other if body.get("prompt") == "two" else same)(path, body):
-            yield part
-
-    return answer
 
 
 def can_be_sent(context: Any, page: str, verdicts: list[str], parting: str) -> None:
@@ -53,7 +39,7 @@ def can_be_sent(context: Any, page: str, verdicts: list[str], parting: str) -> N
     assert f"Under load: {verdicts[1][0].lower()}" in tab.inner_text("article >> nth=1"), "the study knows the load"
     shown = "\n".join(tab.locator(".ps-parting").all_inner_texts())
     assert shown.split() == parting.split() and tab.locator(".ps-parting b, .ps-parting img").count() == 0
-    assert tab.locator(".ps-way strong").all_inner_texts() == [WRITTEN[5].strip(), "<b>x</b>"]
+    assert tab.locator(".ps-way strong").all_inner_texts() == [LETTERS[5].strip(), "<b>x</b>"]
     assert tab.locator("svg").count() == 6 and tab.locator("tbody tr").count() > 6
     assert tab.locator("button, script, a, input, [id], [hidden], [data-ref]").count() == 0
     assert "default-src 'none'" in tab.get_attribute("meta[http-equiv=Content-Security-Policy]", "content")
@@ -75,7 +61,8 @@ def saved_as(tab: Any, name: str) -> tuple[str, str]:
 def test_an_owner_names_servers_and_a_model_in_the_browser(context: Any, page_cache: Any) -> None:
     """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
     a study or a load would go elsewhere; or there would be no way back to this machine."""
-    with servers(writes(), differs_at_two()) as two, served(page_cache) as server:
+    drafting = writes(3, lambda prompt: OTHER if prompt == "two" else LETTERS)
+    with servers(writes(), drafting) as two, served(page_cache) as server:
         for loopback in two:
             loopback.pages |= lists_models("a/model")
         tab = watched(context.new_page(), server.url)
@@ -123,7 +110,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(context: Any, page_ca
         assert study.text("texts").startswith("Same text: 2 of 3 answers. ")
         parting = study.text("partings")
         where = "Line 2, from character 11 on: two"
-        assert where in parting and f"{OTHER[4]}{OTHER[5]}" in parting and WRITTEN[5] in parting
+        assert where in parting and f"{OTHER[4]}{OTHER[5]}" in parting and LETTERS[5] in parting
         command = pasted(tab, study["copy"])
         assert f"study-prompts --lane plain=openai:{two[0].url} --lane speculative=openai:{two[1].url}" in command
         assert "With more users it may lose" in study.text("load")

@@ -9,8 +9,7 @@ import pytest
 from engine.core.events import steps
 from engine.recordings.recording import checked
 from tests.helpers.dialogs import Dialog
-from tests.helpers.loopback import Body, refusal, servers
-from tests.helpers.loopback_models import WORDS, writes
+from tests.helpers.loopback import LETTERS, Body, refusal, servers, writes
 from tests.helpers.page_browser import UNREADABLE, choose, open_tab, run_race, saved, to_end
 from tests.helpers.pageserver import served
 from tests.helpers.race_pages import SETTLED, words
@@ -66,7 +65,7 @@ def test_a_race_of_two_servers(context: Any, page_cache: Any, monkeypatch: Any) 
             own = steps(events_of(recording), "speculative")
             text = "".join(piece for step in own for piece in step.pieces)
             to_end(tab)
-            assert words(tab, "rightText").strip() == text.strip() and "".join(WORDS).startswith(text)
+            assert words(tab, "rightText").strip() == text.strip() and "".join(LETTERS).startswith(text)
             assert not tab.locator("[data-ref=rightText] .pf-rejected").count()
             kept = sum(step.num_accepted > 0 for step in own)
             assert tab.locator("[data-ref=rightText] .pf-together").count() == kept > 3, "a highlight that is guessed"

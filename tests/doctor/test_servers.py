@@ -34,11 +34,11 @@ from tests.helpers.wire import places
 
 PROMPTS = (Question("Once upon a time"), Question("def read(path):"))
 PARAMS = SamplingParams(max_new_tokens=16)
-PLAIN, SPEC = Language(step_s=0.006), Language(k=3, salt="spec", step_s=0.006)
+PLAIN, SPEC = Language(step_s=0.006), Language(k=3, step_s=0.006)
 INVARIANT = "VLLM_BATCH_INVARIANT"
 REFUSED = frozenset({"schema", "tools", "chat"})
-METERED, SLOW = replace(SPEC, keeps=2, salt="b", reports=False, refuses=REFUSED), pytest.mark.slow
-QUICK_PLAIN, QUICK, FIFTH = replace(PLAIN, step_s=0.0), replace(SPEC, step_s=0.0), frozenset({5})
+METERED, SLOW = replace(SPEC, keeps=2, reports=False, refuses=REFUSED), pytest.mark.slow
+QUICK_PLAIN, QUICK = Language(), Language(k=3)
 
 
 def changed(*more: str, **fields: object) -> Language:
@@ -51,14 +51,14 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
     "another tokenizer": (QUICK_PLAIN, changed(shift=1), "tokenizer", "--tokenizer"),
     "another chat template": (QUICK_PLAIN, changed(template="<|user|>"), "chat template", "--chat-template"),
     "chat on one side": (QUICK_PLAIN, changed(refuses=frozenset({"chat"})), "chat template", "--chat-template"),
-    "speculation off": (QUICK_PLAIN, replace(QUICK_PLAIN, salt="s"), "speculation", "--speculative-config"),
+    "speculation off": (QUICK_PLAIN, QUICK_PLAIN, "speculation", "--speculative-config"),
     "a head that is never right": (QUICK_PLAIN, changed(keeps=0), "acceptance", "doctor --target"),
     "the same by metrics alone": (QUICK_PLAIN, changed(keeps=0, reports=False), "acceptance", "doctor --target"),
     "temperature ignored": (QUICK_PLAIN, changed("temperature"), "temperature", "temperatures above 0"),
     "top_p ignored": (QUICK_PLAIN, changed("top_p"), "top_p", "top_p below 1"),
     "one seed for all": (QUICK_PLAIN, changed("seeds"), "seed", "ignores the seed"),
-    "a wrong token": (QUICK_PLAIN, changed(second_at=FIFTH), "texts", "send the finding"),
-    "other weights": (QUICK_PLAIN, changed(second_at=FIFTH, from_here=True), "texts", "same weights"),
+    "a wrong token": (QUICK_PLAIN, changed("rank"), "texts", "send the finding"),
+    "other weights": (QUICK_PLAIN, changed("rank", "weights"), "texts", "same weights"),
     "JSON schema broken": (QUICK_PLAIN, changed("schema"), "JSON schema", "Turn speculation off"),
     "JSON schema refused": (QUICK_PLAIN, changed(refuses=frozenset({"schema"})), "JSON schema", "Turn speculation off"),
     "another token in a batch": (QUICK_PLAIN, changed("batch"), "batches", "rounding does not explain it"),
@@ -67,11 +67,11 @@ FAULTS: dict[str, tuple[Language, Language, str, str]] = {
 }  # fmt: skip
 DOUBTS: dict[str, tuple[Language, Language, str, str]] = {
     "seed ignored": (QUICK_PLAIN, changed("seed"), "seed", "Do not rely on seeds"),
-    "a plain server that drafts": (replace(QUICK, salt="p"), QUICK, "plain lane", "without speculation"),
-    "no log-probabilities": (replace(QUICK_PLAIN, reports=False), changed(second_at=FIFTH), "texts", "log-probab"),
-    "no token ids": (replace(QUICK_PLAIN, names_tokens=False), changed(second_at=FIFTH, names_tokens=False),
+    "a plain server that drafts": (QUICK, QUICK, "plain lane", "without speculation"),
+    "no log-probabilities": (replace(QUICK_PLAIN, reports=False), changed("rank"), "texts", "log-probab"),
+    "no token ids": (replace(QUICK_PLAIN, names_tokens=False), changed("rank", names_tokens=False),
                      "texts", "name their tokens"),
-    "a plain server that contradicts itself": (replace(QUICK_PLAIN, second_at=FIFTH), QUICK, "texts", INVARIANT),
+    "a plain server that contradicts itself": (changed("rank", k=0), QUICK, "texts", INVARIANT),
     "rounding by the batch": (replace(QUICK_PLAIN, margin=0.1), changed("batch", margin=0.1), "batches", INVARIANT),
     "a prefix cache on one side": (QUICK_PLAIN, changed(caches=False), "prefix cache", "--enable-prefix-caching"),
 }  # fmt: skip
@@ -117,8 +117,8 @@ def test_what_is_wrong_is_named_first(name: str) -> None:
     ("plain", "spec"),
     [
         (PLAIN, SPEC),
-        pytest.param(*(replace(lane, salt=lane.salt + "a", thinks=True) for lane in (PLAIN, SPEC)), marks=SLOW),
-        pytest.param(replace(PLAIN, salt="a", refuses=REFUSED), METERED, marks=SLOW),
+        pytest.param(*(replace(lane, thinks=True) for lane in (PLAIN, SPEC)), marks=SLOW),
+        pytest.param(replace(PLAIN, refuses=REFUSED), METERED, marks=SLOW),
     ],
     ids=["all", "thinking chats", "by metrics, refusing"],
 )
@@ -152,7 +152,7 @@ def test_the_advice_is_ordered_by_what_it_is_worth() -> None:
 @pytest.mark.parametrize(("margin", "words"), [(0.0, "exact tie"), (0.1, "near tie")])
 def test_rounding_is_no_fault_of_speculation(margin: float, words: str) -> None:
     """Every pair of real servers that round would look broken."""
-    spec = changed(margin=margin, second_at=FIFTH)
+    spec = changed("rank", margin=margin)
     with speaking(replace(QUICK_PLAIN, margin=margin), spec) as endpoints:
         findings = until(check_servers(endpoints, PROMPTS, PARAMS), "texts")
     assert first(findings) is None and findings[-1].check == "texts" and words in findings[-1].says, findings[-1]

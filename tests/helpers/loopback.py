@@ -13,6 +13,7 @@ Body = dict[str, Any]
 # (path, body) -> what is written to the socket, part by part, HTTP's head included.
 Answer = Callable[[str, Body], AsyncIterator[bytes]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+LETTERS = [f" {chr(0xC0 + i)}" for i in range(64)]  # whose sums are different: see `tokens_of`
 WORDS = ("The", " cat", "é", " 猫", "\n", " sat", "👩‍💻", " on", " it", ".")
 
 
@@ -106,8 +107,15 @@ def tokens_of(words: Sequence[str]) -> list[int]:
     return [sum(map(ord, word)) + 1 for word in words]
 
 
-def stream_of(sizes: Sequence[int], words: Sequence[str], more: Body | None = None, ids: bool = True) -> list[Any]:
-    """vLLM's events for these words, one token each, in chunks of these sizes; `more`: beside its last usage."""
+def stream_of(
+    sizes: Sequence[int],
+    words: Sequence[str],
+    more: Body | None = None,
+    ids: bool = True,
+    prompt: Sequence[int] = (1, 2, 3),
+) -> list[Any]:
+    """vLLM's events for these words, one token each, in chunks of these sizes; `more`: beside its last usage; `prompt`:
+    its tokens."""
     events: list[Any] = []
     at = 0
     for size in sizes:
@@ -117,10 +125,19 @@ def stream_of(sizes: Sequence[int], words: Sequence[str], more: Body | None = No
         if ids:
             choice["token_ids"] = tokens_of(part)
         if len(events) == 0 and ids:
-            choice["prompt_token_ids"] = [1, 2, 3]
-        events.append({"choices": [choice], "usage": {"prompt_tokens": 3, "completion_tokens": at}})
-    last = {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": len(words)}, **(more or {})}
+            choice["prompt_token_ids"] = list(prompt)
+        events.append({"choices": [choice], "usage": {"prompt_tokens": len(prompt), "completion_tokens": at}})
+    last = {"choices": [], "usage": {"prompt_tokens": len(prompt), "completion_tokens": len(words)}, **(more or {})}
     return [*events, last, "[DONE]"]
+
+
+def written(words: Sequence[str], k: int, keeps: int = 99, reports: bool = True, **more: Any) -> list[Any]:
+    """The same in steps, each of which keeps so many of k drafts, if there are any. reports: whether it lists them."""
+    sizes = [1]
+    while (left := len(words) - sum(sizes)) > 0:
+        sizes.append(min(keeps, k, left - 1) + 1)
+    accepted = [size - 1 for size in sizes[1:]]
+    return stream_of(sizes, words, lists(accepted, [k] * len(accepted)) if k and reports else None, **more)
 
 
 def as_chat(events: Sequence[Any], *fields: str) -> Sequence[Any]:
@@ -134,6 +151,23 @@ def as_chat(events: Sequence[Any], *fields: str) -> Sequence[Any]:
 def lists(accepted: Sequence[int], drafted: Sequence[int]) -> Body:
     """What vLLM says of its drafts."""
     return {"metrics": {"speculative_decoding": {"per_step_accepted": accepted, "per_step_drafted": drafted}}}
+
+
+def lists_models(*names: str, **more: str) -> dict[str, bytes]:
+    """For `Loopback.pages`."""
+    models = [{"id": name, "owned_by": "vllm", **more} for name in names]
+    return {"/v1/models": page(json.dumps({"data": models}).encode())}
+
+
+def writes(k: int = 0, words: Callable[[str], Sequence[str]] = lambda prompt: LETTERS) -> Answer:
+    """As many of a prompt's words as wanted; with k, in steps that keep all drafts that fit."""
+
+    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
+        events = written(words(str(body.get("prompt")))[: body["max_tokens"]], k)
+        yield HEAD + http(sse(*(as_chat(events, "content") if path.endswith("chat/completions") else events)))
+        yield b"0\r\n\r\n"
+
+    return answer
 
 
 def says(parts: Sequence[bytes], pause_s: float = 0.0, end: bool = True, head: bytes = HEAD) -> Answer:

@@ -1,7 +1,6 @@
 """What a study of prompts on servers says of their texts."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -23,20 +22,13 @@ from engine.studies.prompts.prompts import FilePrompt
 from engine.studies.prompts.race_servers import rows_on_servers
 from engine.studies.prompts.rows import Row, row_of
 from engine.studies.prompts.study_file import open_study
-from tests.helpers.loopback import HEAD, Answer, Body, as_chat, http, says, servers, sse, stream_of
+from tests.helpers.loopback import as_chat, says, servers, sse, stream_of, writes
 from tests.helpers.pure_js import pure_js
 
 WORDS = ["The", " cat", " sat", " on", " it", "."]
 # What the speculative server writes after each prompt; the plain one always writes WORDS.
 TEXTS = {"one": WORDS, "two": [*WORDS[:3], " in", *WORDS[4:]], "three": ["A", *WORDS[1:]], "four": WORDS[:4]}
-
-
-def writes(speculative: bool) -> Answer:
-    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
-        words = (TEXTS.get(str(body["prompt"]), WORDS) if speculative else WORDS)[: body["max_tokens"]]
-        yield HEAD + http(sse(*stream_of([1] * len(words), words))) + b"0\r\n\r\n"
-
-    return answer
+PLAIN, SPECULATIVE = writes(words=lambda prompt: WORDS), writes(words=lambda prompt: TEXTS.get(prompt, WORDS))
 
 
 def textless(plain: str) -> tuple[Row, ...]:
@@ -55,7 +47,7 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     spec, would have no verdict, and a recording that no one can open."""
     rows, verdicts = [], []
     params = SamplingParams(max_new_tokens=len(WORDS))
-    with servers(writes(False), writes(True)) as pair:
+    with servers(PLAIN, SPECULATIVE) as pair:
         endpoints = [Endpoint(name, "m", server.url) for name, server in zip((plain, "spec"), pair, strict=True)]
         for line, text in enumerate(TEXTS, 1):
             race = RemoteRace(endpoints, Question(text), params, Patience(5.0, 10.0))
@@ -198,7 +190,7 @@ def test_results_of_the_same_servers_give_one_recommendation() -> None:
 def test_the_command_studies_servers_and_never_says_where_they_are(tmp_path, capfd) -> None:
     """The page would copy a command that does something else; or its file name a server."""
     (tmp_path / "mine.txt").write_text("\n".join(TEXTS))
-    with servers(writes(False), writes(True)) as pair:
+    with servers(PLAIN, SPECULATIVE) as pair:
         lanes = [part for name, server in zip(("plain", "spec"), pair, strict=True)
                  for part in ("--lane", f"{name}=openai:{server.url}")]  # fmt: skip
         more = ["--max-new-tokens", str(len(WORDS)), "--save", str(tmp_path / "study.jsonl"), "--json"]
