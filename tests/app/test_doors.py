@@ -207,6 +207,7 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     text = f'{{"prompt": "one"}}\n{json.dumps(chat)}'
     asked = {"name": "a.jsonl", "text": text, "limit": 2, "max_new_tokens": 41, "kept": None}
     request = read_study(catalogue, values, asked)
+    two[0].answer = two[1].answer = writes(3, "/v1/chat/completions")
     (row,), ran_on, about = backend.study(request, {1}, silent)
     assert (row.line, row.drafter) == (2, "server") and two[1].asked[-1]["messages"] == chat["messages"]
     assert ran_on["machine"] == backend.servers.id and about["device"]["type"] == "server"

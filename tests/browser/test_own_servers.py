@@ -61,7 +61,7 @@ def saved_as(tab: Any, name: str) -> tuple[str, str]:
 def test_an_owner_names_servers_and_a_model_in_the_browser(context: Any, page_cache: Any) -> None:
     """The owner would have to restart the page, look for the door, or find the key in the browser afterwards; a race,
     a study or a load would go elsewhere; or there would be no way back to this machine."""
-    drafting = writes(3, lambda prompt: OTHER if prompt == "two" else LETTERS)
+    drafting = writes(3, words=lambda prompt: OTHER if prompt == "two" else LETTERS)
     with servers(writes(), drafting) as two, served(page_cache) as server:
         for loopback in two:
             loopback.pages |= lists_models("a/model")

@@ -159,12 +159,19 @@ def lists_models(*names: str, **more: str) -> dict[str, bytes]:
     return {"/v1/models": page(json.dumps({"data": models}).encode())}
 
 
-def writes(k: int = 0, words: Callable[[str], Sequence[str]] = lambda prompt: LETTERS) -> Answer:
-    """As many of a prompt's words as wanted; with k, in steps that keep all drafts that fit."""
+def writes(
+    k: int = 0, path: str = "/v1/completions", words: Callable[[str], Sequence[str]] = lambda prompt: LETTERS
+) -> Answer:
+    """As many of a prompt's words as wanted; with k, in steps that keep all drafts that fit. Other paths: 404."""
 
-    async def answer(path: str, body: Body) -> AsyncIterator[bytes]:
+    async def answer(asked: str, body: Body) -> AsyncIterator[bytes]:
+        if asked != path:
+            yield refusal(404, b'{"detail": "Not Found"}')
+            return
         events = written(words(str(body.get("prompt")))[: body["max_tokens"]], k)
-        yield HEAD + http(sse(*(as_chat(events, "content") if path.endswith("chat/completions") else events)))
+        yield HEAD
+        for event in as_chat(events, "content") if "messages" in body else events:
+            yield http(sse(event))
         yield b"0\r\n\r\n"
 
     return answer

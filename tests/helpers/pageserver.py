@@ -3,8 +3,10 @@ it."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import runpy
 import secrets
 import shutil
 import socket
@@ -15,6 +17,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,6 @@ import httpx
 
 from engine.kernels.cpu.build import has_kernels, library
 from tests.helpers import ROOT
-from tests.helpers.preloaded import Page
 
 TARGET = "tests/fixtures/trained/target"
 ORDER: dict[str, Any] = {
@@ -33,6 +35,48 @@ ORDER: dict[str, Any] = {
 LONG = {"max_new_tokens": 900, "temperature": 0.9}
 # Keys in the environment of every page here, which no answer of any may have.
 PLANTED = {"OPENAI_API_KEY": "sk-planted-3f9c2a71", "PHOTOFINISH_KEY_X": "pk-planted-b80d64e5"}
+FORKS = get_context("forkserver")
+# Imported by the process that pages are forked from; the first one makes the others quick to import.
+PRELOADED = ("tests.helpers.preloaded", "tests.helpers.pageserver", "app.page.ui", "app.page.ending",
+             "app.jobs.server_races", "engine.loading.loading", "engine.session")  # fmt: skip
+FORKS.set_forkserver_preload([*PRELOADED])
+
+
+class Page(FORKS.Process):
+    """`python app.py` with these arguments, or `python -m engine`, its imports done and few rows to judge widths by;
+    what it says goes into the file `log`. Has what tests use of Popen."""
+
+    def __init__(self, arguments: list[str], environment: dict[str, str], log: str, module: str = "app.py") -> None:
+        super().__init__(target=_run, args=([module, *arguments], environment, log), daemon=True)
+        self.start()
+
+    def poll(self) -> int | None:
+        return self.exitcode
+
+    def wait(self, timeout_s: float) -> int | None:
+        self.join(timeout_s)
+        return self.exitcode
+
+
+def _run(arguments: list[str], environment: dict[str, str], log: str) -> None:
+    assert sys.modules.keys() >= {*PRELOADED}, "multiprocessing passes over an import that fails"
+    from engine.exactness import operators, probe
+
+    operators.LINEAR_ROWS, operators.ATTENTION_ROUNDS, probe.PROBE_VERSION = (16, 64), (1, 2), "few rows"
+    gc.freeze()  # a collection would touch, and so copy, what this process shares with the others
+    gc.unfreeze = gc.freeze  # which a page does before it loads a model, and then collects twice
+    gc.enable()
+    os.chdir(ROOT)
+    os.environ.clear()
+    os.environ.update(environment)
+    files = os.open(os.devnull, os.O_RDONLY), os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in range(3):
+        os.dup2(files[number > 0], number)
+    sys.argv = arguments
+    if arguments[0] == "app.py":
+        runpy.run_path("app.py", run_name="__main__")
+    else:
+        runpy.run_module(arguments[0], run_name="__main__")
 
 
 @dataclass
@@ -100,7 +144,7 @@ def served(
         yield Server(url, time.monotonic() - started, process, log_path)
     finally:
         process.terminate()
-        process.wait(10)
+        assert process.wait(10) is not None
 
 
 def _answers(url: str) -> bool:

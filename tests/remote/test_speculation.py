@@ -1,7 +1,6 @@
 """Does a server speculate, and how many tokens does a step write? By its metrics and answers: on, off, or not known."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import accumulate
 from threading import Thread
@@ -20,7 +19,7 @@ from engine.remote.look import look
 from engine.remote.metrics import Counters, counters_in, per_step
 from engine.remote.reply import Chunk, Reply
 from engine.remote.speculation import speculation_of
-from tests.helpers.loopback import Body, lists_models, raw, refusal, servers, writes
+from tests.helpers.loopback import lists_models, refusal, servers, writes
 
 SPEC = "spec_decode_num_{}_total"
 STAMPS = "", " 1795868132000", ' # {trace_id="}"} 1 1795868132.5'  # behind a value; the last is OpenMetrics'
@@ -131,11 +130,7 @@ def test_servers_are_called_what_they_are() -> None:
 def test_an_address_without_its_path_is_enough(path: str) -> None:
     """The newcomer's first try would end with words about a stream that broke off."""
 
-    async def only_there(asked: str, body: Body) -> AsyncIterator[bytes]:
-        async for part in writes()(asked, body) if asked == path else raw(refusal(404, b""))(asked, body):
-            yield part
-
-    with servers(only_there) as (server,):
+    with servers(writes(path=path)) as (server,):
         server.pages = lists_models("m") if path.startswith("/v1") else {"/v1/models": refusal(403, b"")}
         endpoint = Endpoint("a", "m", server.url.removesuffix("/v1"))
         seen = asyncio.run(look(endpoint))

@@ -23,7 +23,7 @@ from engine.recordings.compare import compare
 from engine.recordings.recording import Recording
 from tests.helpers import ROOT, full_disk, races
 from tests.helpers.native_kernels import needs_kernels
-from tests.helpers.preloaded import Page
+from tests.helpers.pageserver import Page
 from tests.helpers.tiny import PACKED, TRAINED
 
 CC = shutil.which("cc") or shutil.which("gcc")
