@@ -352,13 +352,16 @@ def test_a_small_bias_is_seen_and_none_is_not() -> None:
     odds = [tuple(math.log(p) for p in (*order[:NUM_RANKS],)) for order in (said, sorted([0.3, 0.2] + [0.1] * 5)[::-1])]
 
     def least(bias: float) -> float:
-        tokens, rank = list[Token](), 0
-        for _ in range(9600):
-            known = odds[rank > 0 and not bias]  # a distribution that depends on the token before
+        tokens, rank, drawn = list[Token](), 0, []
+        for known in odds:
             chances = [math.exp(logprob) for logprob in known]
             chances = [chances[0] + bias, *(p * (1 - bias / (1 - chances[0])) for p in chances[1:])]
-            rank = draw.choices(range(NUM_RANKS + 1), [*chances, max(0.0, 1 - sum(chances))])[0]
-            tokens.append(Token(f"{rank}", -1.0, tuple((f"{i}", logprob) for i, logprob in enumerate(known))))
+            named = tuple((f"{i}", logprob) for i, logprob in enumerate(known))
+            drawn.append(([*chances, max(0.0, 1 - sum(chances))], named))
+        for _ in range(9600):
+            chances, named = drawn[rank > 0 and not bias]  # a distribution that depends on the token before
+            rank = draw.choices(range(NUM_RANKS + 1), chances)[0]
+            tokens.append(Token(f"{rank}", -1.0, named))
         return min(rate.chance for rate in thorough.rates(tokens))
 
     limit = sampling.FALSE_ALARM / (NUM_RANKS + 1)

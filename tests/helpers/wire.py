@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "fixtures" / "wire"
 NOT_RECORDED = 599
 
 
+@cache
 def recorded(name: str) -> dict[str, Any]:
-    """A fixture: server, version, command, date and exchanges."""
+    """A fixture: server, version, command, date and exchanges. Nobody may change it."""
     return json.loads(gzip.decompress((FOLDER / f"{name}.json.gz").read_bytes()))
 
 
