@@ -2,14 +2,16 @@
 
 import random
 import re
+import socket
+import threading
 import time
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
 
 from app.catalogue.catalogue import load_presets
 from tests.helpers import ROOT
-from tests.helpers.cable import cable
 from tests.helpers.page_browser import (
     REPORTS,
     close_settings,
@@ -254,9 +256,62 @@ def live(tab: Any) -> None:
     assert new_race(tab, before, "running")
 
 
+class Cable:
+    """A cable to a server of this machine, to be cut and mended: a browser's own "offline" leaves streams as they are.
+
+    url: leads to the server on that port."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._flows, self._sockets = port, threading.Event(), list[socket.socket]()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._flows.set()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def cut(self, silent: bool = False) -> None:
+        """silent: nothing arrives any more, and nobody says so; else connections end and new ones are refused."""
+        self._flows.clear()
+        if not silent:
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the port stays in use until `accept` returns
+            self._listener.close()
+            self._end()
+
+    def mend(self) -> None:
+        self._end()
+        if self._listener.fileno() < 0:
+            self._listener = socket.create_server(("127.0.0.1", int(self.url.rsplit(":", 1)[1])))
+            threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        self._flows.set()
+
+    def _end(self) -> None:
+        while self._sockets:
+            with suppress(OSError):
+                self._sockets.pop().shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                here = listener.accept()[0]
+                there = socket.create_connection(("127.0.0.1", self._port))
+                self._sockets += [here, there]
+                for one, other in ((here, there), (there, here)):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while part := one.recv(65536):
+                self._flows.wait()
+                other.sendall(part)
+        for side in (one, other):
+            with suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)
+
+    close = cut
+
+
 def test_a_lost_connection(context: Any, server: Any) -> None:
     """ "Connection errored out" before an audience; a page that reloads with the connection; keys dead without it."""
-    with cable(server.url) as wire:
+    with closing(Cable(int(server.url.rsplit(":", 1)[1]))) as wire:
         tab = context.new_page()
         tab.set_viewport_size(HALL)
         tab.add_init_script(REPORTS)
