@@ -14,6 +14,7 @@ from engine.doctor.checkup import NOWHERE, Checkup, placed, slowest, struck, unc
 from engine.doctor.findings import Finding, is_broken
 from engine.doctor.text_kinds import template_findings, text_findings
 from engine.doctor.trial import run
+from engine.loading.loading import LoadedModel
 from engine.studies.prompts.prompts import FilePrompt
 from engine.text import encode_prompt
 from engine.what_if.judged import WhatIf
@@ -29,9 +30,14 @@ THINKING = "{% if enable_thinking %}{{ 'x = 1\n' * 12 }}{% endif %}{{ messages[0
 LOOP = "x = 1\n" * 8
 
 
+def compiled() -> LoadedModel:
+    """The trained fixture as users run models: in bfloat16, by compiled kernels where there are some."""
+    return trained("bfloat16")
+
+
 def compared(*texts: str) -> list[Finding]:
     prompts = [FilePrompt(i, "", text) for i, text in enumerate(texts)]
-    return list(template_findings(trained(), EAGLE3, prompts, PARAMS))
+    return list(template_findings(compiled(), EAGLE3, prompts, PARAMS))
 
 
 def rates(finding: Finding) -> Iterator[int]:
@@ -49,20 +55,20 @@ def test_a_template_that_the_head_was_not_trained_on_is_doubted_with_its_remedy(
 def test_a_chat_that_the_template_refuses_costs_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """One system message among the prompts, and nothing would be said of the drafter; or of the wrong prompt."""
     template = "{{ raise_exception('No system role') if messages[0].role == 'system' }}{{ messages[0].content }}"
-    monkeypatch.setattr(trained().tokenizer, "chat_template", template)
+    monkeypatch.setattr(compiled().tokenizer, "chat_template", template)
     chat = FilePrompt(1, "", "x", (("system", "x"), ("user", "x")))
     checkup = Checkup(str(TRAINED), "ngram")
-    report = [*checkup.with_tokens(trained, [chat, FilePrompt(2, "", PROMPTS[0])], PARAMS)]
+    report = [*checkup.with_tokens(compiled, [chat, FilePrompt(2, "", PROMPTS[0])], PARAMS)]
     (refused,) = [finding for finding in report if finding.check == "prompt"]
     assert "line 1" in refused.says.casefold() and "No system role" in refused.says and not is_broken(report)
     assert {finding.prompt for finding in report} <= {None, 1} and "worth it" in {finding.check for finding in report}
-    (failed,) = checkup.with_tokens(trained, [chat], PARAMS)
+    (failed,) = checkup.with_tokens(compiled, [chat], PARAMS)
     assert (failed.level, failed.check) == ("fault", "race") and "No system role" in failed.says
 
 
 def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reasoning model's head would be judged in the mode that is not served."""
-    monkeypatch.setattr(trained().tokenizer, "chat_template", THINKING)
+    monkeypatch.setattr(compiled().tokenizer, "chat_template", THINKING)
     (finding,) = compared(PROMPTS[0])
     plain, on, off = rates(finding)
     assert plain == off != on, "without thinking, this template is the plain text"
@@ -73,15 +79,15 @@ def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_model_without_a_template_is_not_examined_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The default model's check-up would take three times as long for nothing."""
-    monkeypatch.setattr(trained().tokenizer, "chat_template", None)
+    monkeypatch.setattr(compiled().tokenizer, "chat_template", None)
     assert compared(PROMPTS[0]) == []
 
 
 def test_kinds_and_loops_are_evidence() -> None:
     """One share of all texts hides that a drafter helps with one kind alone, or only where the text repeats itself."""
     texts = {"loops": LOOP, "code": PROMPTS[0], "more code": PROMPTS[1]}
-    encoded = [(kind, encode_prompt(trained().tokenizer, text)) for kind, text in texts.items()]
-    trial = run(trained(), EAGLE3, encoded, PARAMS)
+    encoded = [(kind, encode_prompt(compiled().tokenizer, text)) for kind, text in texts.items()]
+    trial = run(compiled(), EAGLE3, encoded, PARAMS)
     findings = {finding.check: finding for finding in text_findings(trial)}
     assert {evidence.level for evidence in findings.values()} == {"ok"}
     shares = dict(re.findall(r"(loops|code|more code) (\d+)%", findings["by kind"].says))
