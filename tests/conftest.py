@@ -94,14 +94,6 @@ def server(page_cache: Path) -> Iterator[Any]:
         yield running
 
 
-@pytest.fixture(scope="session")
-def features(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Text of the trained fixture with its hidden states, to train heads on."""
-    from tests.helpers.training_heads import written
-
-    return written(tmp_path_factory.mktemp("features"))
-
-
 @pytest.fixture
 def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe with few rows an operator: for tests in which what it looks for is everywhere."""

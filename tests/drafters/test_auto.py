@@ -1,5 +1,6 @@
 """`auto` k never changes a token, and saves time: against the best fixed k, and the better part of a hybrid."""
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from statistics import geometric_mean
@@ -20,10 +21,15 @@ from engine.drafters.none import NoDrafter
 from engine.exactness.widths import WidthClasses, plan
 from engine.session import TorchRace
 from engine.text import encode_prompt
-from tests.helpers.auto_races import COSTS, TEXTS, decode_s, recorded, text
+from tests.helpers import ROOT
 from tests.helpers.fakes import VOCAB, Fake, FakeChoice, FakeClock, FakeTarget, Random, run, tokens_of
 from tests.helpers.trained import PROMPTS, text_of, trained
 
+# Races are simulated on a fake clock, at the costs of this project's machine.
+STEP_S = {1: 0.025, 2: 0.02625, 4: 0.0275, 8: 0.03125, 16: 0.03625}  # seconds of a step by its width, on two cores
+COSTS = [next(s for w, s in STEP_S.items() if w > m) for m in range(MAX_AUTO_K + 1)]
+# Small alphabets, so that there are many matches, of every length.
+TEXTS = st.integers(1, 6).flatmap(lambda size: st.lists(st.integers(0, size), min_size=1, max_size=400))
 FIXED = (0, 1, 2, 3, 5, 7, 15)
 Make = Callable[[FakeClock], Any]
 
@@ -80,6 +86,37 @@ class Wavering(Sure):
         true, first = self.truth[place], random.Random(f"{self.seed} {place}").random() < 0.55
         ids = [true, true + 1] if first else [true + 1, true]
         return [*((token, -0.2 * rank) for rank, token in enumerate(ids)), *((true + i, -8.0 - i) for i in range(2, 6))]
+
+
+def decode_s(drafter: Any, clock: FakeClock, prompt: Sequence[int], truth: Sequence[int], k: int) -> float:
+    """Seconds that writing `truth` takes."""
+    if isinstance(drafter, AutoDrafter):
+        drafter.calibrate(prompt, None)
+    drafter.prefill(prompt, None)
+    started, verify_s, done = clock(), 0.0, 0
+    while done < len(truth):
+        draft = drafter.propose((*prompt, *truth[:done]), None, min(k, len(truth) - done - 1))
+        row: int | None = 0
+        while row is not None:
+            row = draft.after(row, truth[done]) if done + 1 < len(truth) else None
+            done += 1
+        verify_s += COSTS[len(draft)]
+    return clock() - started + verify_s
+
+
+def recorded() -> list[tuple[list[int], list[int]]]:
+    """(prompt, completion) of the races that ship."""
+    out = []
+    for path in sorted((ROOT / "assets" / "races").glob("*.json")):
+        race = json.loads(path.read_text(encoding="utf-8"))
+        steps = [e for e in race["events"] if e["lane"] == "baseline" and e["type"] == "step"]
+        out.append((race["prompt"]["token_ids"], [t for step in steps for t in step["token_ids"]]))
+    return out
+
+
+def text(seed: int) -> list[int]:
+    rng = random.Random(seed)
+    return [rng.randrange(1000) for _ in range(256)]
 
 
 def auto_s(make: Make, prompt: Sequence[int], truth: Sequence[int], branches: bool = True) -> float:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from engine import drafters
 from engine.drafters.hybrid import HybridDrafter, parts_of
 from engine.drafters.ngram import LONG_MATCH, MAX_CANDIDATES, MAX_MATCH, NEIGHBOURHOOD, TRUST, NgramDrafter
-from tests.helpers.auto_races import TEXTS
 from tests.helpers.fakes import Oracle
+
+# Small alphabets, so that there are many matches, of every length, and more candidates than are looked at.
+TEXTS = st.integers(1, 6).flatmap(lambda size: st.lists(st.integers(0, size), min_size=1, max_size=400))
 
 
 def expected(text: list[int], k: int, min_match: int) -> list[int]:

@@ -1,7 +1,6 @@
 """The loop: its invariant, its events and its clock. (What becomes of bad drafters: test_bad_drafters.py.)"""
 
 import time
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,7 @@ from engine.core.events import Finished, LaneEvent, Started, Step
 from engine.core.interfaces import Choice, Draft
 from engine.core.sampling.accept import Coupled
 from engine.recordings.event_json import from_json, to_json
-from tests.helpers.fake_races import races
-from tests.helpers.fakes import Adversarial, Empty, FakeClock, FakeTarget, Oracle, Random, Slow, run, tokens_of
+from tests.helpers.fakes import Adversarial, Empty, FakeClock, FakeTarget, Oracle, Random, races, run, tokens_of
 
 GOOD = {
     "empty": lambda truth, seed: Empty(),
@@ -118,18 +116,32 @@ def test_the_clock_counts_each_part_where_it_belongs(race, costs):
     lane, table, truth = race
     draft_s, queued_s, prefill_s, extend_s, rollback_s, reader_s = costs
     clock = FakeClock()
-    target = FakeTarget(table, clock=clock, extend_s=extend_s, rollback_s=rollback_s)
+    queue = []  # seconds of the device's work, which pass when somebody waits for it
 
-    class Queues(Slow):
+    class Queued(FakeTarget):
+        def extend(self, *ids, **more):
+            queue.append(extend_s)
+            return super().extend(*ids, **more)
+
+        def rollback(self, length):
+            queue.append(rollback_s)
+            super().rollback(length)
+
+        def synchronize(self):
+            clock.spend(sum(queue))
+            queue.clear()
+
+    class Slow(Oracle):
         def prefill(self, prompt_ids, hidden):
             super().prefill(prompt_ids, hidden)
-            target.queued_s += prefill_s
+            queue.append(prefill_s)
 
         def guess(self, done, k):
-            target.queued_s += queued_s
+            queue.append(queued_s)
+            clock.spend(draft_s)
             return super().guess(done, k)
 
-    for event in run(target, Queues(tokens_of(truth), clock, draft_s), **lane, clock=clock):
+    for event in run(Queued(table), Slow(tokens_of(truth)), **lane, clock=clock):
         if isinstance(event, Started):
             assert event.prefill_s == pytest.approx(extend_s + prefill_s)
         elif isinstance(event, Step):
@@ -146,9 +158,13 @@ def test_the_steps_are_all_the_time_a_lane_takes():
             time.sleep(4e-3)
             return super().extend(token_ids, num_logits)
 
+    class Thinks(Oracle):
+        def guess(self, done, k):
+            time.sleep(1e-3)
+            return super().guess(done, k)
+
     def share_outside() -> float:
-        drafter = Slow([3] * 400, SimpleNamespace(spend=time.sleep), 1e-3)
-        events = run(Works(width=8), drafter, list(range(8)), 100, 7)
+        events = run(Works(width=8), Thinks([3] * 400), list(range(8)), 100, 7)
         next(events)
         started = time.perf_counter()
         steps = [e for e in events if isinstance(e, Step)]

@@ -24,6 +24,7 @@ from tests.helpers.heads import (
     HEADS,
     NUM_LAYERS,
     SIZE,
+    VOCAB,
     changed,
     config_for,
     formats_target,
@@ -32,8 +33,6 @@ from tests.helpers.heads import (
     read,
     save,
 )
-from tests.helpers.training_heads import made as trained_head
-from tests.helpers.training_heads import stock
 
 
 def refused(folder: Path, kind: str, match: str) -> None:
@@ -230,20 +229,24 @@ def in_four_bits(config: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("config", "tensors", "num_words", "match"),
     [
-        (None, without("fc.weight_scale"), 2048, r"fc\.weight_scale"),
-        (None, scale_is(lambda scale: scale[:-1].clone()), 2048, r"fc\.weight is in 8 bits"),
-        (None, scale_is(lambda scale: scale.to(torch.int32)), 2048, r"fc\.weight is in 8 bits"),
-        (in_four_bits, None, 2048, "quantization_config"),
-        (lambda c: c.update(tie_word_embeddings=False), None, 2048, "lm_head"),
+        (None, without("fc.weight_scale"), VOCAB, r"fc\.weight_scale"),
+        (None, scale_is(lambda scale: scale[:-1].clone()), VOCAB, r"fc\.weight is in 8 bits"),
+        (None, scale_is(lambda scale: scale.to(torch.int32)), VOCAB, r"fc\.weight is in 8 bits"),
+        (in_four_bits, None, VOCAB, "quantization_config"),
+        (lambda c: c.update(tie_word_embeddings=False), None, VOCAB, "lm_head"),
         (None, None, 100, "outside"),
     ],
     ids=["no scale", "a scale too few", "whole scales", "four bits", "no output of its own", "another target"],
 )
-def test_a_compact_head_that_does_not_fit_is_refused(config, tensors, num_words, match, features, tmp_path):
+def test_a_compact_head_that_does_not_fit_is_refused(config, tensors, num_words, match, tmp_path):
     """Codes would be taken for weights, or a head draft with rows that are not its own."""
-    head, _ = trained_head(features)
+    plain = save(tmp_path / "plain", *random_head("eagle3"))
+    head = build(read_spec(plain, "eagle3", NUM_LAYERS), read_tensors(plain), SIZE, VOCAB)
+    embedding = formats_target().model.get_input_embeddings().weight
+    head.lend(embedding, torch.nn.Identity())
+    head.lm_head.weight.data.copy_(embedding[head.target_ids])
     save_head(head, tmp_path / "whole", "t", 3, compact=True)
     folder = changed(tmp_path / "whole", tmp_path / "changed", config, tensors)
     with pytest.raises(UsageError, match=match):
-        spec, read = read_spec(folder, "eagle3", 6), read_tensors(folder)
-        build(spec, with_output(read, spec, stock().model.get_input_embeddings().weight[:num_words]), 128, 2048)
+        spec, read = read_spec(folder, "eagle3", NUM_LAYERS), read_tensors(folder)
+        build(spec, with_output(read, spec, embedding[:num_words]), SIZE, VOCAB)

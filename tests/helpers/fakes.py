@@ -1,4 +1,4 @@
-"""A fake target that needs the invariant, fake drafters that break every rule, and a fake clock. Standard library only.
+"""A fake target that needs the invariant, fake drafters that break every rule, and a fake clock.
 
 The fake's logits are a function of the last three tokens in its own cache, so a cache that is wrong by one token writes
 other tokens.
@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+from hypothesis import strategies as st
 
 from engine.core.decode import decode
 from engine.core.events import Event, Step
@@ -46,7 +48,6 @@ class FakeClock:
 class FakeTarget:
     """Implements `interfaces.Target` over a list of cached token ids.
 
-    extend_s, rollback_s: device seconds that a call queues and that pass in the next `synchronize`, as on a GPU.
     hidden: also return one (position, token) pair per extended token. width: None, or every step costs that many
     rows."""
 
@@ -54,12 +55,8 @@ class FakeTarget:
     vocab_size: int = VOCAB
     width: int | None = None
     hidden: bool = False
-    clock: FakeClock | None = None
-    extend_s: float = 0.0
-    rollback_s: float = 0.0
     cache: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
-    queued_s: float = 0.0
 
     def row(self, context: Sequence[int]) -> list[float]:
         """Logits [vocab_size] after `context`; only its last MEMORY tokens matter."""
@@ -71,7 +68,6 @@ class FakeTarget:
     def extend(self, token_ids: Sequence[int], num_logits: int, *, parents: tuple[int, ...] = ()) -> tuple[Any, Any]:
         assert num_logits <= len(token_ids) and all(0 <= t < self.vocab_size for t in token_ids)
         self.calls.append("extend")
-        self.queued_s += self.extend_s
         start = len(self.cache)
         self.cache += token_ids
         logits = [self.row(self.cache[: start + i + 1]) for i in range(num_logits)]
@@ -80,16 +76,13 @@ class FakeTarget:
     def rollback(self, length: int) -> None:
         assert 0 <= length <= len(self.cache)
         self.calls.append("rollback")
-        self.queued_s += self.rollback_s
         del self.cache[length:]
 
     def width_for(self, num_tokens: int) -> int:
         return self.width or num_tokens
 
     def synchronize(self) -> None:
-        if self.clock is not None:
-            self.clock.spend(self.queued_s)
-        self.queued_s = 0.0
+        pass
 
     def checksums(self, logits: Sequence[Sequence[float]]) -> tuple[int, ...]:
         return tuple(
@@ -195,54 +188,6 @@ class Adversarial(Oracle):
         return Draft(tuple((t + 1) % self.vocab_size for t in right))
 
 
-class TooLong(Oracle):
-    """One more than asked for, all right."""
-
-    def guess(self, done: int, k: int) -> Draft:
-        return Draft(tuple([*self.truth[done : done + k + 1], *[0] * (k + 1)][: k + 1]))
-
-
-class Garbage(Oracle):
-    """The truth for `good` proposals, then `value` in place of a draft."""
-
-    def __init__(self, truth: Sequence[int], value: Any, good: int = 2) -> None:
-        super().__init__(truth)
-        self.value, self.good = value, good
-
-    def guess(self, done: int, k: int) -> Any:
-        return self.value if self.num_proposals > self.good and k else super().guess(done, k)
-
-
-class Raises(Oracle):
-    """Raises in prefill (at 0) or at its n-th proposal."""
-
-    def __init__(self, truth: Sequence[int], at: int, error: Exception) -> None:
-        super().__init__(truth)
-        self.at, self.error = at, error
-
-    def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
-        if self.at == 0:
-            raise self.error
-        super().prefill(prompt_ids, hidden)
-
-    def guess(self, done: int, k: int) -> Draft:
-        if self.num_proposals == self.at:
-            raise self.error
-        return super().guess(done, k)
-
-
-class Slow(Oracle):
-    """Spends `seconds` of a fake clock on each proposal."""
-
-    def __init__(self, truth: Sequence[int], clock: FakeClock, seconds: float) -> None:
-        super().__init__(truth)
-        self.clock, self.seconds = clock, seconds
-
-    def guess(self, done: int, k: int) -> Draft:
-        self.clock.spend(self.seconds)
-        return super().guess(done, k)
-
-
 def run(
     target: Any,
     drafter: Any,
@@ -266,3 +211,19 @@ def tokens_of(events: Sequence[Event]) -> list[int]:
 def checksums_of(events: Sequence[Event]) -> list[int]:
     """All checksums of one lane's events."""
     return [c for e in events if isinstance(e, Step) for c in e.checksums]
+
+
+@st.composite
+def races(draw):
+    """Random races for properties of the loop: keyword arguments of a lane, its table, and the truth: what the loop
+    writes with the empty drafter."""
+    prompt = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
+    lane = {
+        "prompt": prompt,
+        "max_new_tokens": draw(st.integers(1, 24)),
+        "k": draw(st.integers(0, 7)),
+        "end_ids": draw(st.lists(st.integers(0, VOCAB - 1), max_size=2)),
+        "sample": FakeChoice(draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 9))),
+    }
+    table = draw(st.integers(0, 3))
+    return lane, table, list(run(FakeTarget(table), Empty(), **lane, audit=True))

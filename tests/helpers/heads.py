@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM
 from engine import drafters
 from engine.core.events import Step
 from engine.core.interfaces import Node
-from engine.drafters.dflash import DFlashDrafter
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.heads.formats import spec_of
 from engine.heads.shapes import _parameters
@@ -263,13 +262,6 @@ def formats_target(dtype: str = "float32", kernels: Any = None) -> LoadedModel:
     return loaded
 
 
-@torch.inference_mode()
-def features(tokens: Sequence[int], layers: Sequence[int]) -> Tensor:
-    """The stock target's hidden states [len(tokens), len(layers) * SIZE]."""
-    states = stock_target()(input_ids=torch.tensor([list(tokens)]), output_hidden_states=True).hidden_states
-    return torch.cat([states[i][0] for i in layers], -1)
-
-
 def hidden_rows(drafter: Any, tokens: Sequence[int], size: int) -> Tensor | None:
     """Hidden states that some target of that size might have for `tokens`, if the drafter asks for any."""
     if not drafter.hidden_layers:
@@ -303,7 +295,6 @@ def raced(
 
 K = 5
 PROMPT = list(range(7, 60))
-DRAFTERS: dict[str, Any] = {"eagle3": HostEagle3Drafter, "dflash": DFlashDrafter}
 
 
 def packed(kind: str, form: str = "speculators", rounded: bool = True, kernels: Any = None) -> Any:
@@ -338,16 +329,3 @@ def rows_of(drafter: Any, ends: Sequence[int], chain: Sequence[int]) -> list[Ten
             rows.append(drafter._rows_of([node])[0].clone())
             node = Node((*node.path, token), parent=node)
     return rows
-
-
-def drafts(drafter: Any, ends: Sequence[int], k: int = K) -> Any:
-    """The draft after the prompt, which is taken in parts that end at `ends`, with a draft after each but the first."""
-    hidden = torch.randn(len(PROMPT), 3 * SIZE, generator=torch.Generator().manual_seed(1)).bfloat16()
-    drafter.prefill(PROMPT[: ends[0]], hidden[: ends[0] - 1])
-    for before, end in zip(ends, [*ends[1:], len(PROMPT)], strict=True):
-        draft = drafter.propose(PROMPT[:end], hidden[before - 1 : end - 1], k)
-    return draft
-
-
-def logits_of(draft: Any) -> Tensor:
-    return draft.logits[:, draft.logits[0].isfinite()]

@@ -4,6 +4,7 @@ what it made; and the text that it learns from."""
 import itertools
 import json
 import shlex
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,23 +14,67 @@ from engine.cli.main import main
 from engine.core.errors import UsageError
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.heads.build_head import build
+from engine.heads.eagle3 import Eagle3Head
 from engine.heads.head_layers import rope_table
 from engine.loading.load_head import read_spec, read_tensors
+from engine.loading.loading import LoadedModel, load
 from engine.progress import silent
 from engine.training import losses
 from engine.training.features import Features
 from engine.training.losses import CROSS_ENTROPY, TEMPERATURE, _Distance, eagle3_loss, mean_length
-from engine.training.new_head import TargetWeights, begin_from, likely_words, save_head
+from engine.training.new_head import (
+    Design,
+    TargetWeights,
+    begin_from,
+    default_layers,
+    likely_words,
+    new_head,
+    new_spec,
+    save_head,
+)
 from engine.training.openings import openings
 from engine.training.trainer import Schedule, Trainer
 from engine.training.written import Writer, Writing, write_features
 from tests.helpers import tiny
+from tests.helpers.tiny import TRAINED
 from tests.helpers.trained import PROMPTS, context, trained
-from tests.helpers.training_heads import LAYERS, WORDS, made, stock, writer
+
+LAYERS = default_layers(6)
+WORDS = 600
 
 
-def trainer(features: Features, folder: Path, num_steps: int, **changes: int) -> Trainer:
-    head, design = made(features, **changes)
+@cache
+def stock() -> LoadedModel:
+    """The trained fixture as transformers runs it: never prepared for fixed steps."""
+    return load(str(TRAINED), "float32", "cpu")
+
+
+def writer(writing: Writing) -> Writer:
+    """One that writes with all words of the trained fixture."""
+    model = tiny.fresh("trained")
+    output = TargetWeights.of(model).output
+    return Writer(model, output, torch.arange(len(output)), LAYERS, writing)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory) -> Features:
+    """Windows that the fixture wrote, with its hidden states."""
+    folder = tmp_path_factory.mktemp("features")
+    write_features(writer(Writing(48, 64)), openings(stock().tokenizer, 1), 64, folder, 1, silent)
+    return Features(folder)
+
+
+def made(features: Features, intermediate_size: int = 64) -> tuple[Eagle3Head, Design]:
+    """A head with random first weights, and its design."""
+    torch.manual_seed(0)
+    target = TargetWeights.of(stock().model)
+    words = likely_words(features, target.output, WORDS)
+    head = new_head(new_spec(intermediate_size, target, LAYERS), target, words, torch.ones(len(LAYERS) * 128))
+    return head, Design(intermediate_size, WORDS, 3)
+
+
+def trainer(features: Features, folder: Path, num_steps: int, intermediate_size: int = 64) -> Trainer:
+    head, design = made(features, intermediate_size)
     schedule = Schedule(num_steps, batch_size=4, report_every=10, save_every_s=1e9)
     output = TargetWeights.of(stock().model).output[head.target_ids].float()
     return Trainer(head, design, features, output, schedule, folder, torch.device("cpu"))

@@ -3,8 +3,10 @@ DFlash by torch over packed linears. And tokens picked from rows. That the bits 
 is in ../test_row_bits.py."""
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -24,16 +26,14 @@ from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.eagle3 import reason_against_head
 from engine.kernels.cpu.linear import NativeLinear
 from tests.helpers.heads import (
-    DRAFTERS,
     HEADS,
     NATIVE_FORMS,
     PROMPT,
+    SIZE,
     VOCAB,
     K,
     drafter_with,
-    drafts,
     formats_target,
-    logits_of,
     made,
     packed,
     random_head,
@@ -49,6 +49,20 @@ pytestmark = pytest.mark.skipif(not has("photofinish_head"), reason="there are n
 needs_picks = pytest.mark.skipif(not has("photofinish_picks"), reason="there is no compiled kernel for picks here")
 ROUNDED = [pytest.param(True, marks=needs_byte_kernels, id="8 bits"), pytest.param(False, id="16 bits")]
 head = cache(packed)  # by kind and form, each made once
+DRAFTERS = {"eagle3": HostEagle3Drafter, "dflash": DFlashDrafter}
+
+
+def drafts(drafter: Any, ends: Sequence[int], k: int = K) -> Any:
+    """The draft after the prompt, which is taken in parts that end at `ends`, with a draft after each but the first."""
+    hidden = torch.randn(len(PROMPT), 3 * SIZE, generator=torch.Generator().manual_seed(1)).bfloat16()
+    drafter.prefill(PROMPT[: ends[0]], hidden[: ends[0] - 1])
+    for before, end in zip(ends, [*ends[1:], len(PROMPT)], strict=True):
+        draft = drafter.propose(PROMPT[:end], hidden[before - 1 : end - 1], k)
+    return draft
+
+
+def logits_of(draft: Any) -> Tensor:
+    return draft.logits[:, draft.logits[0].isfinite()]
 
 
 def error_of(ours: Tensor, theirs: Tensor) -> Tensor:
