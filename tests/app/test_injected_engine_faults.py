@@ -115,7 +115,7 @@ def test_a_model_that_comes_in_part_is_loaded_once_it_is_whole(how: str, tmp_pat
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
     backend, wanted = Backend(lambda target, progress: load(target, "float32", "cpu", progress)), request("owner/tiny")
-    with config_hub(monkeypatch, {}, folders={"owner/tiny": TRAINED}) as hub:
+    with config_hub(monkeypatch, {"owner/tiny": TRAINED}) as hub:
         ask_at(monkeypatch, hub.address, tmp_path / "hub")
         hub.fault = how
         last = raced(backend, wanted)

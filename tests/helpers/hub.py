@@ -26,90 +26,88 @@ def _tag(body: bytes) -> str:
 
 @dataclass
 class ConfigHub:
-    """`repositories`: name -> its config.json, as a value or as it stands. `gated`: those that want TOKEN; another
-    token is refused with 403. `folders`: name -> all files of a repository, at COMMIT, which is main and v1. `asked`:
-    (repository, the rest of the path) of every request. `sent`: bytes of each file of a folder, by (repository,
-    name). `fault`: what it does with files of a folder other than config.json: "drops" the connection in the middle, or
-    "is silent" from there on."""
+    """`repositories`: name -> its folder, or its config.json alone, as a value or as it stands, or None for no file; at
+    COMMIT, which is main and v1. `gated`: those that want TOKEN; another token is refused with 403. `asked`:
+    (repository, the rest of the path) of every request. `sent`: bytes of each file, by (repository, name). `fault`:
+    what it does with files other than config.json: "drops" the connection in the middle, or "is silent" from there
+    on."""
 
     repositories: Mapping[str, Any]
     gated: frozenset[str] = frozenset()
-    folders: Mapping[str, Path] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
     sent: Counter[tuple[str, str]] = field(default_factory=Counter)
     address: str = ""
     fault: str = ""
 
+    def files(self, repository: str) -> dict[str, bytes]:
+        content = self.repositories[repository]
+        if isinstance(content, Path):
+            paths = (path for path in sorted(content.rglob("*")) if path.is_file())
+            return {path.relative_to(content).as_posix(): path.read_bytes() for path in paths}
+        if content is None:
+            return {}
+        return {"config.json": content if isinstance(content, bytes) else json.dumps(content).encode()}
+
 
 @contextmanager
 def config_hub(
-    monkeypatch: pytest.MonkeyPatch, repositories: Mapping[str, Any], gated: frozenset[str] = frozenset(), **more: Any
+    monkeypatch: pytest.MonkeyPatch, repositories: Mapping[str, Any], gated: frozenset[str] = frozenset()
 ) -> Iterator[ConfigHub]:
-    """The hub that huggingface_hub asks within this block; more: as of ConfigHub."""
-    hub = ConfigHub(repositories, gated, **more)
+    """The hub that huggingface_hub asks within this block."""
+    hub = ConfigHub(repositories, gated)
 
     class Handler(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             owner, name, *rest = self.path.partition("?")[0].removeprefix("/api/models").strip("/").split("/")
-            repository, path = f"{owner}/{name}", "/".join(rest)
-            hub.asked.append((repository, path))
-            if repository not in (hub.repositories.keys() | hub.folders.keys()):
-                return self._answer(b"", 404, {"X-Error-Code": "RepoNotFound"})
-            if repository in hub.gated and (token := self.headers.get("Authorization")) != f"Bearer {TOKEN}":
-                return self._answer(b"", 403, {}) if token else self._answer(b"", 401, {"X-Error-Code": "GatedRepo"})
-            if repository in hub.folders:
-                return self._from_folder(repository, *rest)
-            if path != "resolve/main/config.json" or hub.repositories[repository] is None:
-                return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
-            value = hub.repositories[repository]
-            body = value if isinstance(value, bytes) else json.dumps(value).encode()
-            self._answer(body, 200, {"ETag": f'"{_tag(body)}"', "X-Repo-Commit": COMMIT})
-            return None
+            repository = f"{owner}/{name}"
+            hub.asked.append((repository, "/".join(rest)))
+            if repository not in hub.repositories:
+                self._answer(404, {"X-Error-Code": "RepoNotFound"})
+            elif repository in hub.gated and (token := self.headers.get("Authorization")) != f"Bearer {TOKEN}":
+                self._answer(403 if token else 401, {} if token else {"X-Error-Code": "GatedRepo"})
+            else:
+                self._from_repository(repository, *(rest or ["revision", "main"]))
 
         do_GET = do_HEAD
 
-        def _from_folder(self, repository: str, kind: str, revision: str, *place: str) -> None:
-            folder, name = hub.folders[repository], "/".join(place)
-            contents = ((path, path.read_bytes()) for path in sorted(folder.rglob("*")) if path.is_file())
-            files = {path.relative_to(folder).as_posix(): (body, _tag(body)) for path, body in contents}
-            value: Any = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
-            if kind == "tree":
-                value = [{"type": "file", "path": n, "size": len(f[0]), "oid": f[1]} for n, f in files.items()]
+        def _from_repository(self, repository: str, kind: str, revision: str, *place: str) -> None:
+            files, name = hub.files(repository), "/".join(place)
             if revision not in (COMMIT, "main", "v1"):
-                return self._answer(b"", 404, {"X-Error-Code": "RevisionNotFound"})
-            if kind == "resolve" and name not in files:
-                return self._answer(b"", 404, {"X-Error-Code": "EntryNotFound"})
-            body, tag = files[name] if kind == "resolve" else (json.dumps(value).encode(), COMMIT)
-            status, more = 200, {"ETag": f'"{tag}"', "X-Repo-Commit": COMMIT}
+                self._answer(404, {"X-Error-Code": "RevisionNotFound"})
+            elif kind == "resolve" and name not in files:
+                self._answer(404, {"X-Error-Code": "EntryNotFound"})
+            elif kind == "resolve":
+                self._file(repository, name, files[name])
+            elif kind == "tree":
+                entries = [{"type": "file", "path": n, "size": len(f), "oid": _tag(f)} for n, f in files.items()]
+                self._answer(200, {}, json.dumps(entries).encode())
+            else:
+                info = {"id": "", "sha": COMMIT, "siblings": [{"rfilename": file} for file in files]}
+                self._answer(200, {}, json.dumps(info).encode())
+
+        def _file(self, repository: str, name: str, body: bytes) -> None:
+            status, headers = 200, {"ETag": f'"{_tag(body)}"', "X-Repo-Commit": COMMIT}
             if part := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
                 start, end = int(part[1]), min(int(part[2]) + 1, len(body))
-                status, more["Content-Range"] = 206, f"bytes {start}-{end - 1}/{len(body)}"
+                status, headers["Content-Range"] = 206, f"bytes {start}-{end - 1}/{len(body)}"
                 body = body[start:end]
-            if self.command == "GET" and kind == "resolve":
+            if self.command == "GET":
                 hub.sent[repository, name] += len(body)
-                if hub.fault and name != "config.json":
-                    return self._fail(body, status, more)
-            self._answer(body, status, more)
-            return None
-
-        def _fail(self, body: bytes, status: int, headers: dict[str, str]) -> None:
-            """Send half of it."""
-            self._begin(body, status, headers)
-            self.wfile.write(body[: len(body) // 2])
+            is_whole = self.command == "HEAD" or not hub.fault or name == "config.json"
+            self._answer(status, headers, body, len(body) if is_whole else len(body) // 2)
+            if is_whole:
+                return
             self.close_connection = True
             if hub.fault == "is silent":
                 time.sleep(SILENT_S)
 
-        def _begin(self, body: bytes, status: int, headers: dict[str, str]) -> None:
+        def _answer(self, status: int, headers: dict[str, str], body: bytes = b"", num_sent: int | None = None) -> None:
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
             self.end_headers()
-
-        def _answer(self, body: bytes, status: int, headers: dict[str, str]) -> None:
-            self._begin(body, status, headers)
             if self.command == "GET":
-                self.wfile.write(body)
+                self.wfile.write(body[:num_sent])
 
         def log_message(self, *_: Any) -> None:
             pass

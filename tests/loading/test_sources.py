@@ -1,13 +1,16 @@
 """Where models come from: a path is never looked up elsewhere, a hub repository is recorded with its commit, and a
 published config.json says what the engine will say of the model."""
 
+import copy
 import json
 import re
 import shutil
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from engine.core.errors import RaceError, UnsupportedModel, UsageError
@@ -20,7 +23,7 @@ from engine.loading.sources import find, hub_names
 from engine.runner.prepare import prepare
 from tests.helpers import sha256
 from tests.helpers.hub import COMMIT, ask_at, config_hub
-from tests.helpers.published import PUBLISHED, of_text, random_model, tiny, without_memory
+from tests.helpers.published import PUBLISHED
 from tests.helpers.tiny import TRAINED
 
 PATHS = ("/no/such", "./no", "../no", "~/no-such-model", ".", "", "\0", "a", "a/b/c", "a//b", "-a/b", "a/b@", "C:\\x")
@@ -77,7 +80,7 @@ def test_the_licence_is_the_model_cards(tmp_path):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A hub on this machine with one repository, and an empty cache of it."""
-    with config_hub(monkeypatch, {}, folders={"owner/tiny": TRAINED}) as running:
+    with config_hub(monkeypatch, {"owner/tiny": TRAINED}) as running:
         ask_at(monkeypatch, running.address, tmp_path / "hub")
         yield running
 
@@ -112,6 +115,75 @@ def test_what_cannot_be_fetched_is_one_clear_line(hub, target, is_offline, monke
 
 
 # Published configurations: the engine's own look at them is switched off where the two are compared
+
+# A tiny model's sizes: what makes an architecture stays as it is. Positions beyond the original ones come soon.
+SIZES = {
+    "hidden_size": 64, "intermediate_size": 128, "moe_intermediate_size": 32, "head_dim": 16, "global_head_dim": 32,
+    "num_attention_heads": 4, "num_global_key_value_heads": 1, "num_experts": 4, "num_local_experts": 4,
+    "num_experts_per_tok": 2, "experts_per_token": 2, "top_k_experts": 2, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "vocab_size": 2048,
+    "vocab_size_per_layer_input": 2048, "query_pre_attn_scalar": 16, "time_step_rank": 8, "n_layer": 4, "depth": 1,
+    "num_heads": 4, "out_hidden_size": 64, "image_size": 28, "original_max_position_embeddings": 128,
+}  # fmt: skip
+SOME_LAYERS, WORD = 3, 2000
+
+
+def tiny(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The same architecture with few layers, at least one of each type, and small ones."""
+    made = copy.deepcopy(dict(config))
+    for name, value in config.items():
+        if name.endswith("_config") and isinstance(value, Mapping) and name != "quantization_config":
+            made[name] = tiny(value)
+        elif name in SIZES and value is not None:
+            made[name] = SIZES[name]
+        elif name == "num_key_value_heads":
+            made[name] = max(1, value * SIZES["num_attention_heads"] // config["num_attention_heads"])
+        elif name.endswith(("token_id", "token_index")):
+            made[name] = None if name.startswith(("bos", "eos", "pad")) else WORD
+        elif name in ("rope_scaling", "rope_parameters") and value:
+            made[name] = {**value, **{key: value[key][:8] for key in ("long_factor", "short_factor") if key in value}}
+            if "mrope_section" in value:
+                made[name]["mrope_section"] = [1, 1, 0]
+    if types := config.get("layer_types"):
+        made["layer_types"] = types[: max(SOME_LAYERS, *(types.index(kind) + 1 for kind in types))]
+    if "num_hidden_layers" in config:
+        made["num_hidden_layers"] = len(made.get("layer_types") or range(SOME_LAYERS))
+    return made
+
+
+def without_memory(config: Mapping[str, Any]) -> PreTrainedModel:
+    """transformers' model of that configuration, on no device."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(_config(config), dtype=torch.bfloat16)
+
+
+def random_model(config: Mapping[str, Any]) -> PreTrainedModel:
+    """A tiny model of that architecture, its weights drawn large enough that logits spread."""
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(_config(tiny(config)), dtype=torch.float32)
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(0, 0.15)
+    return model.eval()
+
+
+def _config(raw: Mapping[str, Any]) -> Any:
+    kept = {name: value for name, value in raw.items() if name != "quantization_config"}
+    config = CONFIG_MAPPING[raw["model_type"]].from_dict(kept)
+    for part in (config, config.get_text_config()):
+        part.bos_token_id = part.eos_token_id = part.pad_token_id = None
+    return config
+
+
+def of_text(model: PreTrainedModel) -> int:
+    """Weights of its language model."""
+    return sum(
+        weight.numel()
+        for name, weight in model.named_parameters()
+        if "vision" not in name and "multi_modal" not in name
+    )
+
 
 RUN = """
     Qwen/Qwen3-0.6B Qwen/Qwen3-1.7B Qwen/Qwen3-4B Qwen/Qwen3-8B Qwen/Qwen3.5-9B google/gemma-3-270m

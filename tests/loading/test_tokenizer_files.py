@@ -99,7 +99,7 @@ def test_templates_in_a_subfolder_are_fetched_and_other_subfolders_are_not(monke
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(RAG)
-    with config_hub(monkeypatch, {}, folders={"owner/tiny": folder}) as hub:
+    with config_hub(monkeypatch, {"owner/tiny": folder}) as hub:
         ask_at(monkeypatch, hub.address, tmp_path / "hub")
         fetched = find("owner/tiny").folder
     assert [(fetched / name).is_file() for name in names] == [True, False, False, False]
