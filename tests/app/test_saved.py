@@ -21,10 +21,9 @@ from engine.recordings.check import check
 from engine.recordings.recording import Recording, read
 from tests.helpers.broken_races import change
 from tests.helpers.machines import SMALL
-from tests.helpers.races import fixed_race
+from tests.helpers.races import fixed_race, steps_of
 from tests.helpers.results import CHECK_UP, FOUND, LOAD, STUDY, joint
 from tests.helpers.staged import in_loop
-from tests.helpers.steps_apart import steps_of
 
 NAMELESS = findings.report(FOUND, {"target": "m"})
 REPORTS = {"study": STUDY, "load": LOAD, "checkup": CHECK_UP}

@@ -13,12 +13,15 @@ from typing import Any
 
 import pytest
 
+from app.jobs.recorded import RACES
 from engine.core.events import Step, steps
 from engine.recordings.event_json import from_json
-from tests.helpers.race_pages import TEXT, race_over, words_of
-from tests.helpers.races import events_of
-from tests.helpers.steps_apart import GREEDY, SAMPLED, TREES, chance_words, steps_of, taken_apart, verdicts_of
+from engine.recordings.recording import read
+from tests.helpers import CHAINS
+from tests.helpers.races import events_of, steps_of
 
+GREEDY, SAMPLED = (read(CHAINS / f"{name}.json").fields for name in ("csv_to_json", "story"))
+TREES = read(RACES / "french_menu.json").fields
 MODULES = ("tabs/step.js", "tabs/dice.js", "base/model.js")
 Call = Callable[..., Any]
 WALK = """recording => {
@@ -35,6 +38,23 @@ WALK = """recording => {
             }) };
     });
 }"""
+
+
+def chance_words(chance: float) -> str:
+    """A chance as the page writes it."""
+    if chance == 0:
+        return "0 %"
+    return "< 0.1 %" if chance < 0.0005 else "> 99.9 %" if 0.9995 < chance < 1 else f"{100 * chance:.1f} %"
+
+
+def verdicts_of(step: dict[str, Any]) -> list[str]:
+    """What became of each guess of a step, and of the place after: right, the model's own token, or neither."""
+    of = from_json(step).event
+    assert isinstance(of, Step)
+    verdicts = ["ok" if i in of.kept else "no" if row in of.rows else "unused" for i, row in enumerate(of.follows)]
+    if of.is_refuted or len(of.token_ids) == of.num_accepted:
+        return [*verdicts, "unused"]
+    return [*verdicts, "extra" if verdicts else "own"]
 
 
 @pytest.mark.parametrize("recording", [GREEDY, SAMPLED, TREES], ids=["greedy", "sampled", "trees"])
@@ -71,7 +91,7 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
 
 def test_a_sentence_for_each_case(pure: Call) -> None:
     """A fully accepted draft described as a rejection; a struck token without the choice that struck it."""
-    race = taken_apart(race_over(words_of(TEXT)[:60], seed=5, k=3, hit=0.6))
+    race = read(RACES / "sql.json").fields
     says = {"own": "No guess in this step", "extra": "right, plus a free token"}
     seen: Counter[str] = Counter()
     for step, view in zip(steps_of(race), pure(WALK, race), strict=True):

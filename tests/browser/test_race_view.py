@@ -30,8 +30,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import as_trees, events_of, fixed_race, recordings, servers_races
-from tests.helpers.steps_apart import steps_of
+from tests.helpers.races import as_trees, events_of, fixed_race, recordings, servers_races, steps_of
 
 pytestmark = pytest.mark.browser
 RACE_IDS = map(str, itertools.count())

@@ -28,7 +28,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.steps_apart import steps_of
+from tests.helpers.races import steps_of
 
 pytestmark = pytest.mark.browser
 NEXT = race_over(words_of(TEXT)[:40], seed=6)

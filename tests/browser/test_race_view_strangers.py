@@ -43,9 +43,9 @@ from tests.helpers.races import (
     recordings,
     servers_races,
     spec_of,
+    steps_of,
     with_tables,
 )
-from tests.helpers.steps_apart import steps_of
 
 pytestmark = pytest.mark.browser
 RACE = race_over(words_of(TEXT, 3), hit=0.82)

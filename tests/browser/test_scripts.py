@@ -10,7 +10,7 @@ import pytest
 from PIL import Image, ImageChops
 
 from tests.helpers.race_pages import TEXT, opened, race_over, words_of
-from tests.helpers.steps_apart import steps_of
+from tests.helpers.races import steps_of
 
 pytestmark = pytest.mark.browser
 TEXTS = {

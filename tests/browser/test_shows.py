@@ -12,8 +12,7 @@ from engine.recordings.recording import read
 from tests.helpers import CHAINS
 from tests.helpers.page_browser import end, reload, run_race, settings, unfold
 from tests.helpers.race_pages import SETTLED, words
-from tests.helpers.races import events_of
-from tests.helpers.steps_apart import steps_of
+from tests.helpers.races import events_of, steps_of
 
 pytestmark = pytest.mark.browser
 STATE = "window.photofinish.state"

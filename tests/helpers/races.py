@@ -359,3 +359,7 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         return compare(lanes[baseline], lanes[second], names=names, states=states, **circumstances).to_json()
 
     return build(header, events, {"verdicts": {name: judge(name) for name in lanes if name != baseline}}).fields
+
+
+def steps_of(recorded: Mapping[str, Any], lane: str = SPECULATIVE) -> list[dict[str, Any]]:
+    return [event for event in recorded["events"] if event["type"] == "step" and event["lane"] == lane]
