@@ -13,8 +13,7 @@ from engine.analysis.inflate import CHUNK_S, STRETCHES, SWITCHES, inflated, stre
 from engine.analysis.loops import SHORTEST, loop_start
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.core.events import Step, steps
-from tests.helpers.made_races import a_race
-from tests.helpers.races import events_of, recordings
+from tests.helpers.races import a_race, events_of, recordings
 
 ON = st.sets(st.sampled_from(SWITCHES))
 EAGER = 4.0

@@ -19,10 +19,8 @@ from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
 from engine.what_if.read import what_if_of
-from tests.helpers.broken_races import with_more_lanes
-from tests.helpers.made_races import a_race
 from tests.helpers.race_pages import TEXT, race_over, words_of
-from tests.helpers.races import MOST, as_trees, events_of, on_servers, spec_of, with_tables, with_trees
+from tests.helpers.races import MOST, a_race, events_of, on_servers, spec_of, with_tables
 from tests.helpers.trained import text_of
 
 MODULES = ("tabs/answer.js", "tabs/money.js", "tabs/production.js", "tabs/whatif.js")
@@ -55,8 +53,10 @@ def a_recording(seed: int) -> dict[str, Any]:
     rng = random.Random(seed)
     drafter, k = rng.choice(DRAFTS), rng.randrange(1, 8)
     words = words_of("one two three four " * 12 if rng.random() < 0.15 else TEXT)[: rng.randrange(12, 70)]
-    race = race_over(words, seed=seed, hit=rng.choice((0.1, 0.5, 0.9)), k=k, drafter=drafter)
     shape = rng.choice(("plain", "tables", "tables", "trees", "trees", "own table", "lanes", "servers", "rules"))
+    names = ("one", "two") if shape == "lanes" else (SPECULATIVE,)
+    drafters = {name: drafter if name == SPECULATIVE else rng.choice(DRAFTS) for name in names}
+    race = race_over(words, seed=seed, hit=rng.choice((0.1, 0.5, 0.9)), k=k, drafters=drafters)
     if shape == "tables":
         race = with_tables(race, rng)
     elif shape in ("own table", "rules"):
@@ -69,14 +69,8 @@ def a_recording(seed: int) -> dict[str, Any]:
                     race["drawn"] = {drafter: {"3": {"steps": len(words) / 2.5, "seconds": len(words) / 60,
                                                      "block_steps": len(words) / 2.75}}}  # fmt: skip
     elif shape == "trees":
-        race = with_trees(race, rng, f"{drafter}@tree")
+        race = with_tables(race, rng, "ngram", f"{drafter}@tree")
         race["spec"]["lanes"][-1]["k"] = rng.choice(("auto", "tree:4"))
-        race = race if rng.random() < 0.5 else as_trees(race, rng)
-    elif shape == "lanes":
-        race = with_more_lanes(["one", "two"], of=race)
-        for lane in race["spec"]["lanes"]:
-            if lane["role"] == SPECULATIVE:
-                lane["drafter"] = rng.choice(DRAFTS)
     elif shape == "servers":
         race = on_servers(race)
         if seed % 2:
@@ -162,7 +156,7 @@ def test_everything_said_of_a_race_is_of_one_drafter_length_and_speed(pure: Call
             assert got["says"].startswith(f"{capital(PAYS[word])}: " if subject["canServe"] else "This engine alone: ")
         assert bool(got["nothing"]) == ((loops or tone in ("even", "loses")) and not got["isChosen"])
         drafters = {lane["drafter"] for lane in race["spec"]["lanes"]} - {"server"}
-        ships = drafter != "eagle3" and not drafters.isdisjoint(("eagle3", "hybrid:ngram+eagle3"))
+        ships = ruled(drafter)[0] != "eagle3" and not drafters.isdisjoint(("eagle3", "hybrid:ngram+eagle3"))
         assert others.count("no server runs") == others.count("EAGLE-3 head alone: no server runs this head") == ships
         for raced in drafters:
             for part in {*served_parts(target, raced)} - {ruled(drafter)[0]}:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from engine.analysis.metrics import cost_per_million
-from tests.helpers.made_races import a_race
 from tests.helpers.race_pages import HOSTILE
+from tests.helpers.races import a_race
 
 MODULES = ("tabs/answer.js", "tabs/money.js", "tabs/production.js")
 Call = Callable[..., Any]

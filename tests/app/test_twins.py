@@ -16,21 +16,20 @@ from engine.cli.terminal import marked
 from engine.core.events import Step, steps
 from engine.recordings.recording import Recording
 from engine.what_if.read import what_if_of
-from tests.helpers.broken_races import SHORT
-from tests.helpers.race_pages import TEXT, numbers_at, race_over, rounded, words_of
+from tests.helpers.race_pages import SHORT, TEXT, numbers_at, race_over, rounded, words_of
 from tests.helpers.races import (
-    as_trees,
+    MOST,
     events_of,
     known_in_part,
     on_servers,
     recordings,
     servers_races,
     with_tables,
-    with_trees,
 )
 
 MODULES = ("base/model.js", "yours/prompt_results.js", "tabs/whatif.js")
 Call = Callable[..., Any]
+TREES = f"tree:{MOST}"
 NUMBERS = """(recording, times) => {
     const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);
     return times.map(t => ({
@@ -43,11 +42,10 @@ CAVEATS = "(plain, other) => ratioNoise(plain, other)"
 
 
 @settings(max_examples=25)
-@given(recorded=recordings() | servers_races(recordings()))
+@given(recorded=recordings() | servers_races(recordings()) | recordings(k=TREES))
 @example(recorded=SHORT)
 @example(recorded=known_in_part(SHORT, random.Random(2)))
 @example(recorded=on_servers(SHORT))
-@example(recorded=as_trees(SHORT, random.Random(2)))
 def test_the_numbers_of_a_replay_are_those_of_the_engine(pure: Call, recorded: dict[str, Any]) -> None:
     """In replay no server counts; the page's own formulas must be engine.analysis.metrics, not something like them."""
     clocks = sorted({event["clock_s"] for event in recorded["events"] if event["type"] == "step"})
@@ -62,9 +60,8 @@ REASONS = """recording => {
 
 
 @settings(max_examples=25)
-@given(recorded=recordings())
+@given(recorded=recordings() | recordings(k=TREES))
 @example(recorded=SHORT)
-@example(recorded=as_trees(SHORT, random.Random(2)))
 def test_the_answer_of_why_is_the_engines(pure: Call, recorded: dict[str, Any]) -> None:
     """The sentence above the figures would contradict them."""
     race, reasons = compared(events_of(recorded)), pure(REASONS, recorded)
@@ -80,12 +77,14 @@ STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(st
 
 
 @settings(max_examples=25)
-@given(recorded=recordings(), seed=st.integers(0, 99))
-@example(recorded=SHORT, seed=1)
-def test_a_step_of_the_page_is_the_engines(pure: Call, recorded: dict[str, Any], seed: int) -> None:
+@given(recorded=recordings(), trees=recordings(k=TREES), seed=st.integers(0, 99))
+@example(recorded=SHORT, trees=SHORT, seed=1)
+def test_a_step_of_the_page_is_the_engines(
+    pure: Call, recorded: dict[str, Any], trees: dict[str, Any], seed: int
+) -> None:
     """A tree read along another path: tokens marked as kept that were not, or a struck one from elsewhere; words for
     guesses that nobody knows."""
-    for race in (recorded, as_trees(recorded, random.Random(seed)), known_in_part(recorded, random.Random(seed))):
+    for race in (recorded, trees, known_in_part(recorded, random.Random(seed))):
         raw = [event for event in race["events"] if event["type"] == "step"]
         done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
         for step, event, view in zip(done, raw, pure(STEP, raw), strict=True):
@@ -132,9 +131,7 @@ def test_a_race_at_every_size_is_the_engines(pure: Call, name: str) -> None:
     """A slider that shows another race than the chart, misses a draft, or writes a kept token over a dropped one."""
     words = words_of("one two three four five six seven eight nine ten " * 3)
     race = race_over(words, k=5)
-    race = with_trees(race, random.Random(3), name) if "@tree" in name else with_tables(race, random.Random(3), name)
-    race["tables"] = {name: race["tables"][name]}
-    race["costs"]["draft_s"] = {name: race["costs"]["draft_s"][name]}
+    race = with_tables(race, random.Random(3), name)
     what_if = what_if_of(Recording.of(race))
     assert what_if is not None
     pieces = [piece for step in steps(events_of(race), "baseline") for piece in step.pieces]
@@ -168,7 +165,7 @@ OFFERED = """(recording, lanes) => {
 def test_a_lane_finds_its_own_table(pure: Call) -> None:
     """A lane of trees would be compared with chains, or a lane of chains with trees; or an older recording, whose
     tables for auto are not known any more, would offer them."""
-    race = with_trees(race_over(words_of("one two three " * 3), k=5), random.Random(3))
+    race = with_tables(race_over(words_of("one two three " * 3), k=5), random.Random(3), "ngram", "ngram@tree")
     for of in (race["tables"], race["costs"]["draft_s"]):
         of["ngram@auto"] = of["ngram"]
     lanes = [{"drafter": "ngram", "k": k} for k in (7, "auto", "tree:3")] + [{"drafter": "eagle3", "k": 7}]

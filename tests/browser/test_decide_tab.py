@@ -7,10 +7,9 @@ import pytest
 
 from engine.recordings.recording import read
 from tests.helpers import CHAINS
-from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import UNREADABLE, copied, reload
 from tests.helpers.race_pages import PAID, SETTLED, SLIDE, frames, opened, show, words
-from tests.helpers.races import on_servers
+from tests.helpers.races import a_race, on_servers
 
 pytestmark = pytest.mark.browser
 

@@ -3,20 +3,18 @@ live, in replay and at the end."""
 
 import copy
 import itertools
-import random
 import re
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from app.jobs.frames import frame_json
 from engine.analysis.breakdown import compared
 from engine.core.events import steps, text_of
-from tests.helpers.broken_races import SHORT
 from tests.helpers.race_pages import (
     SETTLED,
+    SHORT,
     STATE,
     TEXT,
     TOKENS,
@@ -30,7 +28,7 @@ from tests.helpers.race_pages import (
     words,
     words_of,
 )
-from tests.helpers.races import as_trees, events_of, fixed_race, recordings, servers_races, steps_of
+from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, steps_of
 
 pytestmark = pytest.mark.browser
 RACE_IDS = map(str, itertools.count())
@@ -40,11 +38,11 @@ VERDICT = "document.querySelector('[data-ref=verdict]').dataset.kind"
 
 
 @settings(max_examples=12)
-@given(recordings() | servers_races(recordings()), recordings(failing=True), recordings(), st.integers(0, 99))
-def test_the_dom_is_the_event_stream(shared_page: Any, recorded: Any, failing: Any, chains: Any, seed: int) -> None:
+@given(recordings() | servers_races(recordings()), recordings(failing=True), recordings(k=f"tree:{MOST}"))
+def test_the_dom_is_the_event_stream(shared_page: Any, recorded: Any, failing: Any, trees: Any) -> None:
     """A highlight found any other way than by its event would mark the wrong token; of a tree, a token of a dropped
     branch or a struck one from another place, or dropped ones that nobody counts."""
-    for one in (recorded, failing, trees := as_trees(chains, random.Random(seed))):
+    for one in (recorded, failing, trees):
         feed(shared_page, one, race_id=next(RACE_IDS), every=2)
         shown = shared_page.evaluate(TOKENS)
         assert shown == expected(one)

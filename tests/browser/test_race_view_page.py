@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from engine.analysis.verdict_words import PAYS, capital
-from tests.helpers.broken_races import SHORT
 from tests.helpers.page_browser import choose, to_end
 from tests.helpers.race_pages import (
     PAID,
     SAME,
     SETTLED,
+    SHORT,
     STATE,
     TEXT,
     TOKENS,

@@ -18,11 +18,11 @@ from engine.core.errors import UsageError
 from engine.core.events import token_ids
 from engine.drafters import short_label
 from engine.recordings.recording import checked
-from tests.helpers.broken_races import SHORT, with_more_lanes
 from tests.helpers.page_browser import choose, saved, selected
 from tests.helpers.race_pages import (
     HOSTILE,
     SETTLED,
+    SHORT,
     STATE,
     TEXT,
     TOKENS,
@@ -35,7 +35,6 @@ from tests.helpers.race_pages import (
 )
 from tests.helpers.races import (
     altered,
-    as_trees,
     events_of,
     known_in_part,
     many_lanes,
@@ -114,11 +113,10 @@ def test_every_good_recording_is_shown_and_copied_as_it_was_written(page: Any) -
     for each step. Nobody would find a name across one. Races of trees, of servers, without an audit or known in part:
     people would be locked out of their own."""
     hostile = race_over([word for word in HOSTILE if word != "\x00"], seed=3, hit=0.6)
-    trees = as_trees(race_over(words_of(TEXT)[:90], seed=5, k=4, hit=0.6), random.Random(4))
     in_part, servers = known_in_part(SHORT, random.Random(4)), on_servers(SHORT)
     assert checked(json.dumps(in_part).encode()) == in_part
     shipped = [json.loads((RACES / f"{name}.json").read_bytes()) for name in ("chat", "history")]  # a chain, a tree
-    for recorded in (*shipped, trees, hostile, race_over(words_of(TEXT)[:9], audit=False), in_part, servers):
+    for recorded in (*shipped, hostile, race_over(words_of(TEXT)[:9], audit=False), in_part, servers):
         opened(page, recorded)
         assert page.evaluate(TOKENS) == expected(recorded) and words(page, "plainVerdict")
         assert words(page, "verdictWord").startswith("The same text" if recorded is servers else "Identical")
@@ -187,7 +185,8 @@ def test_whatever_the_check_accepts_can_be_shown(shared_page: Any, recorded: dic
 def test_the_page_shows_the_baseline_and_the_first_that_drafts(page: Any, names: Any, live: bool) -> None:
     """The last lane, or the one called speculative, would be shown, with another lane's verdict or ratio; a baseline of
     another name as the lane that drafts."""
-    recorded = with_more_lanes([*names], first=1)
+    recorded = race_over(words_of(TEXT)[:60], drafters=dict.fromkeys(names, "ngram"))
+    recorded["spec"]["lanes"].append(recorded["spec"]["lanes"].pop(1))  # the baseline comes last
     recorded = json.loads(json.dumps(recorded).replace('"baseline"', '"base"'))
     recorded["spec"]["lanes"][-1]["role"] = "baseline"
     feed(page, recorded) if live else opened(page, recorded)
@@ -211,10 +210,7 @@ ROWS = """() => [...document.querySelectorAll('.pf-track-right, .pf-track-more')
 def race_of_three() -> dict[str, Any]:
     """A race of three drafters, with tables of one of them."""
     drafters = {"speculative": "ngram", "draft_model": "draft_model:a/b", "eagle3": "eagle3"}
-    race = with_more_lanes([*drafters], of=with_tables(SHORT, random.Random(1), drafters["draft_model"]))
-    for lane in race["spec"]["lanes"]:
-        lane["drafter"] = drafters.get(lane["name"], lane["drafter"])
-    return race
+    return with_tables(race_over(words_of(TEXT)[:60], drafters=drafters), random.Random(1), drafters["draft_model"])
 
 
 def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:

@@ -10,9 +10,8 @@ import pytest
 from app.jobs.recorded import RACES
 from app.page.exported import exported
 from engine.recordings.recording import read
-from tests.helpers.broken_races import SHORT
 from tests.helpers.page_browser import CUT, PANELS, close_settings, figures, open_settings, watched
-from tests.helpers.race_pages import SETTLED, feed, show, waiting
+from tests.helpers.race_pages import SETTLED, SHORT, feed, show, waiting
 from tests.helpers.results import CHECK_UP, LOAD, STUDY, joint
 
 pytestmark = pytest.mark.browser

@@ -11,9 +11,9 @@ from app.figures.why import compared_of, why
 from app.jobs.frames import frame_json
 from app.jobs.recorded import RACES
 from engine.recordings.recording import Recording, read
-from tests.helpers.made_races import a_race
 from tests.helpers.page_browser import choose
 from tests.helpers.race_pages import frames, words
+from tests.helpers.races import a_race
 
 pytestmark = pytest.mark.browser
 CSV = RACES / "csv_to_json.json"

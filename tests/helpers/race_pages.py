@@ -4,9 +4,10 @@ race view."""
 import json
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 import regex
@@ -15,11 +16,10 @@ from app.jobs.frames import frame_json
 from app.web import RACE_VIEW_CSS, RACE_VIEW_JS, RACE_VIEW_TEMPLATE
 from engine.analysis.metrics import lane_metrics, race_speedup
 from engine.analysis.verdict_words import PAYS, VERDICTS, capital
-from engine.core.events import Event, Started, Step
-from engine.core.race import race
-from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
+from engine.core.events import Step
+from engine.core.spec import SPECULATIVE, RaceSpec, SamplingParams, lanes_of
 from engine.recordings.claims import judged
-from tests.helpers.races import events_of, finished, recording, spec_of
+from tests.helpers.races import events_of, random_race, spec_of
 
 TEXT = """[
   {"name": "Ada Lovelace", "born": 1815, "city": "London", "field": "mathematics"},
@@ -46,57 +46,28 @@ SAME, PAID = capital(VERDICTS["identical_bits"].head), capital(PAYS["pays"])  # 
 SETTLED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-def token_of(word: str) -> int:
-    return sum(map(ord, word)) % 200_000 + 1
-
-
-def steps_over(
-    rng: random.Random, words: list[str], k: int, hit: float, draft_s: float, verify_s: float, width: int, audit: bool
-) -> list[Step]:
-    """Steps that commit exactly `words`, one token each, with drafts right as often as `hit`."""
-    done: list[Step] = []
-    ids = [token_of(word) for word in words]
-    position = 0
-    while position < len(words):
-        size = k if k and rng.random() < 0.85 else 0
-        kept = 0
-        while kept < min(size, len(words) - position) and rng.random() < hit:
-            kept += 1
-        own = slice(position, position + kept + 1)
-        wrong = [rng.choice(words) for _ in range(size - kept)]
-        wrong_ids = [token_of(word) for word in wrong]
-        if wrong and position + kept < len(words) and wrong_ids[0] == ids[position + kept]:
-            wrong[0], wrong_ids[0] = " maybe", 210_000
-        sums = tuple(2**63 + 3 * (position + i) for i in range(len(ids[own]))) if audit else ()
-        drafted = (*ids[position : position + kept], *wrong_ids)
-        pieces = (*words[position : position + kept], *wrong)
-        times = draft_s * (1 + rng.random()), verify_s * (0.9 + 0.3 * rng.random())
-        texts = tuple(words[own]), pieces, sums
-        done.append(Step(len(done), position, drafted, kept, tuple(ids[own]), *times, width, *texts))
-        position += len(ids[own])
-    return done
-
-
 def race_over(
-    words: list[str], seed: int = 1, hit: float = 0.8, k: int = 7, audit: bool = True, drafter: str = "ngram"
+    words: Sequence[str],
+    seed: int = 1,
+    hit: float = 0.8,
+    k: int | str = 7,
+    audit: bool = True,
+    drafters: Mapping[str, str] = MappingProxyType({SPECULATIVE: "ngram"}),
 ) -> dict[str, Any]:
-    """A recording of the three standard lanes over `words`, at about 25 ms a step."""
-    rng = random.Random(seed)
-    spec = RaceSpec(standard_lanes(drafter, k), SamplingParams(max_new_tokens=len(words)), audit=audit)
-    lanes: dict[str, list[Event]] = {}
-    for name, size, verify_s, width in (
-        ("plain", 0, 0.022, 1),
-        ("baseline", 0, 0.026, 8),
-        ("speculative", k, 0.0275, 8),
-    ):
-        done = steps_over(rng, words, size, hit, 0.0004 if size else 0.0, verify_s, width, audit)
-        lanes[name] = [Started(3, 0.21 + 0.004 * size), *finished("length", done)]
-    return recording(spec, [2, 3, 4], list(race({name: iter(events) for name, events in lanes.items()})))
+    """A random race over `words`. drafters: of each lane that drafts, by its name."""
+    known = list(dict.fromkeys(words))
+    lanes = lanes_of((name, drafter, k) for name, drafter in drafters.items())
+    spec = RaceSpec(lanes, SamplingParams(max_new_tokens=len(words)), audit)
+    how = {"pieces": known.__getitem__, "vocab_size": len(known), "hit": hit}
+    return random_race(random.Random(seed), spec, [known.index(word) for word in words], **how)
 
 
 def words_of(text: str, repeat: int = 1) -> list[str]:
     """Something like tokens: a word with its space, a sign, a newline."""
     return re.findall(r" ?\w{1,6}|\n|[^\w\n]{1,2}", text * repeat)
+
+
+SHORT = race_over(words_of(TEXT)[:60], seed=5)
 
 
 def frames(

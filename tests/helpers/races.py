@@ -2,22 +2,36 @@
 
 import copy
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from engine.analysis.same import Difference, compare, state_of
 from engine.core.events import Event, Failed, Finished, LaneEvent, Started, Step, steps, token_ids
+from engine.core.interfaces import Draft
 from engine.core.race import race
-from engine.core.spec import BASELINE, SERVER, SPECULATIVE, RaceSpec, SamplingParams, lanes_of, paths, standard_lanes
+from engine.core.spec import (
+    BASELINE,
+    PLAIN,
+    SERVER,
+    SPECULATIVE,
+    LaneSpec,
+    RaceSpec,
+    SamplingParams,
+    lanes_of,
+    paths,
+    standard_lanes,
+)
 from engine.recordings.claims import judged
 from engine.recordings.recording import Recording, build
 
 PIECES = ("The", " cat", "", " [bold]x[/]", "\x1b[31m", "\u202e", " 猫", "👩\u200d💻", "{{${", *"\n\t\ré]")
 WIDTHS = {"width": 8, "widths_class": [2, 4, 8], "plain_width": 1}
-seconds = st.floats(1e-4, 0.5)
+PROMPT = (2, 3, 4)
+WRONG = 9  # a token that no text of `a_race` has
+TIMES_S = {PLAIN: (0.0, 0.022), BASELINE: (0.0, 0.026), SPECULATIVE: (0.0005, 0.0275)}  # to draft and to verify
 K = 7
 MOST = 15  # the longest draft of `with_tables`
 
@@ -50,46 +64,148 @@ def finished(reason: str, done: list[Step]) -> list[Event]:
     return [*done, Finished(reason, sum(len(s.token_ids) for s in done), sum(s.seconds for s in done))]
 
 
-@st.composite
-def lane_steps(draw: st.DrawFn, token_ids: list[int], k: int, audit: bool) -> list[Step]:
-    """Steps that commit exactly `token_ids`, cut at random, with drafts that are partly right."""
-    out: list[Step] = []
+def lane_steps(
+    text: Sequence[int],
+    propose: Callable[[int], Draft],
+    times: Callable[[int], tuple[float, float, int]],
+    pieces: Callable[[int], str],
+    audit: bool,
+) -> list[Step]:
+    """Steps that commit exactly `text`.
+
+    propose: the draft at a position.
+    times: of a step of so many drafts: seconds of draft and verification, width."""
+    done: list[Step] = []
     position = 0
-    while position < len(token_ids):
-        left = token_ids[position:]
-        num_drafted = draw(st.integers(0, k))
-        right = draw(st.integers(0, min(num_drafted, len(left))))
-        wrong = [(left[right] if right < len(left) else 0) + 1 + i for i in range(num_drafted - right)]
-        committed = left[: right + 1]
-        drafted = (*left[:right], *wrong)
-        checksums = tuple((token * 2**40 + position + i) % 2**64 for i, token in enumerate(committed)) if audit else ()
-        done = (len(out), position, drafted, right, tuple(committed))
-        cost = (draw(seconds), draw(seconds), draw(st.integers(num_drafted + 1, 8)))
-        out.append(Step(*done, *cost, tuple(map(piece, committed)), tuple(map(piece, drafted)), checksums))
+    while position < len(text):
+        draft, left, num = propose(position), text[position:], 0
+        row = draft.after(0, left[0])
+        while row is not None:
+            num += 1
+            row = draft.after(row, left[num]) if num < len(left) else None
+        committed = tuple(left[: num + 1])
+        step = Step(len(done), position, draft.token_ids, num, committed, *times(len(draft)))
+        sums = tuple(2**63 + 3 * (position + i) for i in range(len(committed))) if audit else ()
+        texts = {"pieces": tuple(map(pieces, committed)), "drafted_pieces": tuple(map(pieces, draft.token_ids))}
+        tree = {"parents": draft.parents, "sources": draft.sources, "chances": draft.chances}
+        done.append(replace(step, checksums=sums, **texts, **tree))
         position += len(committed)
-    return out
+    return done
+
+
+def a_race(
+    rows: Sequence[tuple[int, int]],
+    plain_s: float = 0.01,
+    step_s: float = 0.012,
+    draft_s: float = 0.001,
+    prefill_s: tuple[float, float] = (0.1, 0.1),
+    drafter: str = "ngram",
+    token_ids: Sequence[int] | None = None,
+    pieces: Mapping[int, str] | None = None,
+    audit: bool = False,
+    stop: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    """A race whose every time and count a test chooses: `rows` are (drafted, accepted) of the steps of the speculative
+    lane, each of `step_s` seconds, `draft_s` of them for a draft; a step commits what it accepts and one token more.
+    Plain and baseline take `plain_s` a token. prefill_s: of the plain lanes and of the speculative one."""
+    num, left = sum(accepted + 1 for _, accepted in rows), iter(rows)
+    ids = range(100, 100 + num) if token_ids is None else token_ids
+    params = SamplingParams(max_new_tokens=num, stop=stop)
+    spec = RaceSpec(standard_lanes(drafter, max(1, *(drafted for drafted, _ in rows))), params, audit)
+
+    def propose(position: int) -> Draft:
+        drafted, accepted = next(left)
+        return Draft((*ids[position : position + accepted], *[WRONG] * (drafted - accepted)))
+
+    def times(drafted: int) -> tuple[float, float, int]:
+        spent = draft_s if drafted else 0.0
+        return spent, step_s - spent, max(2, drafted + 1)
+
+    def lane(seconds: float, *how: Any) -> list[Event]:
+        done = lane_steps(ids, *how, lambda token: pieces[token] if pieces else "x", audit)
+        return [Started(len(PROMPT), seconds), *finished("stop_string" if stop else "length", done)]
+
+    plain = lane(prefill_s[0], lambda position: Draft(), lambda drafted: (0.0, plain_s, 2))
+    return raced(spec, PROMPT, {PLAIN: plain, BASELINE: plain, SPECULATIVE: lane(prefill_s[1], propose, times)})
+
+
+def fixed_race(plain_s: float = 0.2) -> dict[str, Any]:
+    """An audited race: five tokens, a step with two right drafts of three, two without a draft; a stop string."""
+    pieces = {10: "a", 11: "b", 12: "c", 13: "d", 14: "end", WRONG: "x"}
+    ids = range(10, 15)
+    return a_race([(3, 2), (0, 0), (0, 0)], plain_s, 0.3, 0.1, (0.5, 0.5), "ngram", ids, pieces, True, ("end",))
+
+
+def random_race(
+    rng: random.Random,
+    spec: RaceSpec,
+    text: Sequence[int],
+    prompt: Sequence[int] = PROMPT,
+    pieces: Callable[[int], str] = piece,
+    vocab_size: int = 300_000,
+    hit: float = 0.8,
+    widths: Sequence[int] = (8,),
+    spread: float = 1.3,
+    failing: bool = False,
+) -> dict[str, Any]:
+    """A race over this text, at 25 to 30 ms a step; each lane that drafts is slower than the one before.
+
+    hit: how often a token of a chain is right if those before it are.
+    spread: how much longer the longest steps of a lane take than its shortest.
+    failing: the last lane fails."""
+
+    def lane_events(place: int, lane: LaneSpec) -> list[Event]:
+        most, slowness = int(str(lane.k).removeprefix("tree:")), max(1, place - 1)
+
+        def propose(position: int) -> Draft:
+            size = most if rng.random() < 0.6 else rng.randint(0, most)
+            left = text[position:]
+            if lane.k != most:
+                return _tree(rng, size, [*prompt, *text[:position]], left, vocab_size)
+            right = next((i for i in range(min(size, len(left))) if rng.random() >= hit), min(size, len(left)))
+            return Draft((*left[:right], *(rng.randrange(vocab_size) for _ in range(size - right))))
+
+        def times(drafted: int) -> tuple[float, float, int]:
+            draft_s, verify_s = (seconds * slowness * rng.uniform(1, spread) for seconds in TIMES_S[lane.role])
+            return draft_s, verify_s, max(drafted + 1, rng.choice(widths) if place else 1)
+
+        done = lane_steps(text, propose, times, pieces, spec.audit)
+        started = Started(len(prompt), rng.uniform(0.2, 0.3))
+        if not failing or lane is not spec.lanes[-1]:
+            return [started, *finished("length", done)]
+        return [*rng.choice(([], [started], [started, done[0]])), Failed("the drafter failed: [bold]\x1b[31m")]
+
+    return raced(spec, prompt, {lane.name: lane_events(place, lane) for place, lane in enumerate(spec.lanes)})
+
+
+def _tree(rng: random.Random, most: int, before: Sequence[int], left: Sequence[int], vocab_size: int) -> Draft:
+    """A draft of `a_tree`, with a chance for each token, and a place where the text has it, if there is one."""
+    ids, parents = a_tree(rng, most, left, vocab_size)
+    chances, sources = list[float](), list[int]()
+    for token, parent, path in zip(ids, parents, paths(parents)[1:], strict=True):
+        known = [*before, *(ids[i] for i in path[:-1])]
+        chances.append(rng.random() * (chances[parent - 1] if parent else 1))
+        sources.append(rng.choice([-1, *(i for i, known_id in enumerate(known) if known_id == token)]))
+    is_chain = parents == [*range(len(ids))]
+    tree = () if is_chain else tuple(parents)
+    return Draft(tuple(ids), parents=tree, sources=() if is_chain else tuple(sources), chances=tuple(chances))
+
+
+TOKENS = st.integers(0, 299_999)
 
 
 @st.composite
-def recordings(draw: st.DrawFn, failing: bool = False, names: tuple[str, ...] = (SPECULATIVE,)) -> dict[str, Any]:
+def recordings(
+    draw: st.DrawFn, failing: bool = False, names: tuple[str, ...] = (SPECULATIVE,), k: int | str = K
+) -> dict[str, Any]:
     """A whole recording: plain, baseline and speculative lanes of these names over one completion, on the fair clock or
     one after the other. failing: the last lane fails."""
-    audit, solo = draw(st.booleans()), draw(st.booleans())
-    token_ids = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=40))
-    prompt = draw(st.lists(st.integers(0, 300_000), min_size=1, max_size=5))
+    text, prompt = (draw(st.lists(TOKENS, min_size=1, max_size=most)) for most in (40, 5))
     temperature, seed = draw(st.sampled_from([0.0, 0.8])), draw(st.integers(0, 2**63 - 1))
-    params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=len(token_ids))
-    spec = RaceSpec(lanes_of((name, "ngram", K) for name in names), params, audit, solo)
-    lanes: dict[str, list[Event]] = {}
-    for lane in spec.lanes:
-        started = Started(len(prompt), draw(seconds))
-        done = draw(lane_steps(token_ids, lane.k, audit))
-        if failing and lane is spec.lanes[-1]:
-            begun = draw(st.sampled_from([[], [started], [started, *done[:1]]]))
-            lanes[lane.name] = [*begun, Failed("the drafter failed: [bold]\x1b[31m")]
-        else:
-            lanes[lane.name] = [started, *finished("length", done)]
-    return recording(spec, prompt, list(race({name: iter(events) for name, events in lanes.items()}, solo)))
+    params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=len(text))
+    spec = RaceSpec(lanes_of((name, "ngram", k) for name in names), params, draw(st.booleans()), draw(st.booleans()))
+    how = {"hit": draw(st.floats(0, 1)), "widths": range(1, 9), "spread": 20, "failing": failing}
+    return random_race(draw(st.randoms(use_true_random=True)), spec, text, prompt, **how)
 
 
 def many_lanes(failing: bool = False) -> st.SearchStrategy[dict[str, Any]]:
@@ -110,28 +226,22 @@ def known_in_part(recorded: dict[str, Any], rng: random.Random) -> dict[str, Any
     drafts or no width, wall times, copies; tables, costs, oracles, candidates, promises."""
     out = copy.deepcopy(recorded)
     out["widths"]["width"] = None
-    token_ids: dict[str, list[int]] = {lane["name"]: [] for lane in out["spec"]["lanes"]}
-    wall_s = dict.fromkeys(token_ids, 0.0)
+    wall_s = {lane["name"]: 0.0 for lane in out["spec"]["lanes"]}
     for event in out["events"]:
         wall_s[event["lane"]] += rng.random()
         if rng.random() < 0.8:
             event["wall_s"] = wall_s[event["lane"]]
         if event["type"] == "step":
-            token_ids[event["lane"]] += event["token_ids"]
             event["width"] = rng.choice([event["width"], None])
             if event["drafted"] and rng.random() < 0.6:
                 event.update(num_drafted=len(event["drafted"]), drafted=[], drafted_pieces=[])
     add_copies(out)
-    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(4))] for _ in token_ids["baseline"]]
-    out["tables"] = {"eagle3": drafts, "__proto__": [[] for _ in drafts]}
-    _add_trees(out, "eagle3@tree", token_ids["baseline"], rng)
-    out["table_pieces"] = {str(token): f" {token}" for draft in drafts for token in draft}
-    costs_s = sorted(rng.random() for _ in range(MOST + 1))
-    out["costs"] = {"verify_s": costs_s, "draft_s": {name: [0, *costs_s[1:]] for name in out["tables"]}}
+    out = with_tables(out, rng, "eagle3", "__proto__", "eagle3@tree")
+    out["table_pieces"] = {str(token): f" {token}" for draft in out["tables"]["eagle3"] for token in draft}
     clocks = {event["lane"]: event["clock_s"] for event in out["events"]}
     out["oracles"] = {lane: {"seconds": 0.8 * clock_s, "share": 0.8} for lane, clock_s in clocks.items()}
     out["candidates"] = candidates_of(out, rng)
-    out["promises"] = {lane: f"{lane} says: speculative decoding" for lane in token_ids if rng.random() < 0.5}
+    out["promises"] = {lane: f"{lane} says: speculative decoding" for lane in wall_s if rng.random() < 0.5}
     return out | judged(out, spec_of(out), events_of(out))
 
 
@@ -206,33 +316,26 @@ def altered(draw: st.DrawFn, whole: st.SearchStrategy[Any]) -> Any:
     return recorded
 
 
-def with_tables(race: dict[str, Any], rng: random.Random, name: str = "ngram") -> dict[str, Any]:
-    """The race with a table that could be its lanes': what each step drafted is the beginning of a draft there."""
-    out, events = copy.deepcopy(race), events_of(race)
-    drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(K + 1))] for _ in token_ids(events, "baseline")]
-    for step in steps(events, "speculative"):
-        drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
+def with_tables(race: dict[str, Any], rng: random.Random, *names: str) -> dict[str, Any]:
+    """The race with tables of these names, or one of n-grams. Where the name says so they are trees, most of which have
+    a path that continues the text; else chains that could be its lane's: what each step drafted is the beginning of a
+    draft there."""
+    out, events, names = copy.deepcopy(race), events_of(race), names or ("ngram",)
+    text = token_ids(events, "baseline")
     costs_s = sorted(rng.random() for _ in range(MOST + 1))
-    out["tables"], out["costs"] = {name: drafts}, {"verify_s": costs_s, "draft_s": {name: costs_s}}
+    out["tables"], out["costs"] = {}, {"verify_s": costs_s, "draft_s": dict.fromkeys(names, costs_s)}
+    for name in names:
+        if name.endswith("@tree"):
+            trees = [a_tree(rng, rng.randrange(MOST + 1), text[position:], 300_000) for position in range(len(text))]
+            rows = [[] if parents == [*range(len(ids))] else parents for ids, parents in trees]
+            out["tables"][name], out["table_parents"] = [ids for ids, _ in trees], {name: rows}
+            continue
+        drafts = [[rng.randrange(300_000) for _ in range(rng.randrange(K + 1))] for _ in text]
+        lane = next((lane["name"] for lane in race["spec"]["lanes"] if lane["drafter"] == name), SPECULATIVE)
+        for step in steps(events, lane):
+            drafts[step.position] = [*step.drafted, *drafts[step.position]][:MOST]
+        out["tables"][name] = drafts
     return out
-
-
-def with_trees(race: dict[str, Any], rng: random.Random, name: str = "ngram@tree") -> dict[str, Any]:
-    """The race `with_tables`, and one of trees."""
-    out = with_tables(race, rng)
-    _add_trees(out, name, token_ids(events_of(race), "baseline"), rng)
-    out["costs"]["draft_s"][name] = out["costs"]["draft_s"]["ngram"]
-    return out
-
-
-def _add_trees(race: dict[str, Any], name: str, text: list[int], rng: random.Random) -> None:
-    """A table of trees, most of which have a path that continues the text."""
-    drafts, rows = list[list[int]](), list[list[int]]()
-    for position in range(len(text)):
-        ids, parents = a_tree(rng, rng.randrange(MOST + 1), text[position:], 300_000)
-        drafts.append(ids)
-        rows.append([] if parents == [*range(len(ids))] else parents)
-    race["tables"][name], race["table_parents"] = drafts, {name: rows}
 
 
 def a_tree(rng: random.Random, most: int, text: Sequence[int], vocab_size: int) -> tuple[list[int], list[int]]:
@@ -248,49 +351,6 @@ def a_tree(rng: random.Random, most: int, text: Sequence[int], vocab_size: int) 
             depths.append(depths[parent] + 1)
             right = len(ids) if token == true and parent == right else right
     return ids, parents
-
-
-def as_trees(recorded: Mapping[str, Any], rng: random.Random) -> dict[str, Any]:
-    """The same race with trees for drafts: what was accepted is a path of each; beside it stands what was dropped, or
-    another token, and what only a tree can drop."""
-    out = copy.deepcopy(dict(recorded))
-    text = [*out["prompt"]["token_ids"]]
-    for event in (e for e in out["events"] if e["lane"] == SPECULATIVE and e["type"] == "step"):
-        if event["drafted"]:
-            _branch(event, text, rng)
-        text += event["token_ids"]
-    out["spec"]["lanes"][-1]["k"] = f"tree:{MOST}"
-    return out
-
-
-def _branch(event: dict[str, Any], text: list[int], rng: random.Random) -> None:
-    """Make a step's chain a tree."""
-    num = event["num_accepted"] if rng.random() < 0.3 else len(event["drafted"])  # without: the path ends with a leaf
-    drafted = zip(event["drafted"], event["drafted_pieces"], range(len(event["drafted"])), strict=True)
-    nodes = list(drafted)[:num]
-    for number in range(rng.randrange(MOST - num)):
-        nodes.append((230_000 + number, f" or{number}", rng.randrange(len(nodes) + 1)))
-    order: list[int] = []
-    rows = {0: 0}  # of each node + 1, in the order in which they are drafted
-    while left := [i for i, node in enumerate(nodes) if i not in order and node[2] in rows]:
-        order.append(rng.choice(left))
-        rows[order[-1] + 1] = len(order)
-    parents = [rows[nodes[i][2]] for i in order]
-    event["drafted"], event["drafted_pieces"] = ([nodes[i][part] for i in order] for part in (0, 1))
-    if not order:
-        return
-    chances = [round(rng.random(), 4) for _ in order]
-    for i, parent in enumerate(parents):
-        chances[i] = chances[i] * (chances[parent - 1] if parent else 1)
-    event |= {"chances": chances, "width": max(event["width"], len(order) + 1)}
-    if parents != [*range(len(order))]:
-        event["parents"] = parents
-        sources = []
-        for token, path in zip(event["drafted"], paths(parents)[1:], strict=True):
-            known = [*text, *(event["drafted"][i] for i in path[:-1])]
-            sources.append(rng.choice([-1, *(i for i, known_id in enumerate(known) if known_id == token)]))
-        if max(sources) >= 0:
-            event["sources"] = sources
 
 
 def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
@@ -319,24 +379,12 @@ def on_servers(recorded: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
-def fixed_race() -> dict[str, Any]:
-    """An audited race: five tokens, a step with two right drafts of three, two without a draft; a stop string."""
-    spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=5, stop=("end",)), audit=True)
-    words = {10: "a", 11: "b", 12: "c", 13: "d", 14: "end", 9: "x"}
-
-    def one(index: int, position: int, ids: tuple[int, ...], draft_s: float, drafted: tuple[int, ...] = ()) -> Step:
-        pieces, drafted_pieces = (tuple(words[token] for token in tokens) for tokens in (ids, drafted))
-        done, checksums = (index, position, drafted, len(ids) - 1, ids), tuple(2**63 + token for token in ids)
-        return Step(*done, draft_s, 0.2, 4, pieces, drafted_pieces, checksums)
-
-    plain = [one(i, i, (10 + i,), 0.0) for i in range(5)]
-    drafted = [one(0, 0, (10, 11, 12), 0.1, (10, 11, 9)), one(1, 3, (13,), 0.1), one(2, 4, (14,), 0.1)]
-    lanes = {"plain": plain, "baseline": plain, "speculative": drafted}
-    played = {name: iter([Started(2, 0.5), *finished("stop_string", done)]) for name, done in lanes.items()}
-    return recording(spec, [1, 2], list(race(played)))
+def raced(spec: RaceSpec, prompt: Sequence[int], lanes: Mapping[str, list[Event]]) -> dict[str, Any]:
+    """The recording of these lanes' events."""
+    return recording(spec, prompt, list(race({name: iter(events) for name, events in lanes.items()}, spec.solo)))
 
 
-def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dict[str, Any]:
+def recording(spec: RaceSpec, prompt: Sequence[int], events: list[LaneEvent]) -> dict[str, Any]:
     """What a backend would record of these events, as it comes back from JSON."""
     header = {
         "model": {"name": "a-model", "revision": None, "digest": "d1", "dtype": "float32", "licence": "a licence"},
@@ -347,7 +395,7 @@ def recording(spec: RaceSpec, prompt: list[int], events: list[LaneEvent]) -> dic
         "widths": WIDTHS | {"exact": True, "cache_length": 64, "note": "steps run at widths 2, 4 and 8"},
         "synthetic": [],
         "spec": asdict(spec),
-        "prompt": {"text": "a prompt", "token_ids": prompt},
+        "prompt": {"text": "a prompt", "token_ids": [*prompt]},
     }
     lanes = {lane.name: steps(events, lane.name) for lane in spec.lanes}
     baseline = spec.named(BASELINE)[0]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from engine.recordings.compare import compare
 from engine.recordings.recording import Recording
 from tests.helpers import races
-from tests.helpers.broken_races import with_more_lanes
-from tests.helpers.forged import forged
+from tests.helpers.race_pages import TEXT, race_over, words_of
 
 
 def compared(recorded: dict[str, Any], here: dict[str, Any]) -> dict[str, Any]:
@@ -133,7 +132,7 @@ def test_a_lane_that_fails_here_is_no_success():
 )
 def test_both_speeds_stand_side_by_side(factor: float, device: dict[str, str], waited: float, words: str) -> None:
     """A file with other times than it was raced with would be confirmed by its tokens."""
-    here = forged(races.fixed_race(), lambda seconds: seconds * factor, ["plain", "baseline"])
+    here = races.fixed_race(plain_s=0.2 * factor)
     here |= {"device": {**here["device"], **device}, "waited_share": waited}
     result = compared(races.fixed_race(), here)
     assert result["same_tokens"] and all(part in result["speed"] for part in words.split("…"))
@@ -157,5 +156,5 @@ def test_what_no_ratio_shows_is_stated_too() -> None:
 
 def test_the_speed_of_every_lane_is_stated():
     """A second lane's ratio would be vouched for by the first one's."""
-    several = with_more_lanes(["a", "b"])
-    assert "a: recorded 2.46x, here 2.46x, b: recorded 1.23x" in compared(several, several)["speed"]
+    several = race_over(words_of(TEXT)[:60], drafters={"a": "ngram", "b": "ngram"})
+    assert "a: recorded 2.83x, here 2.83x, b: recorded 1.56x" in compared(several, several)["speed"]

@@ -113,6 +113,8 @@ WRONG = {
     "must be two non-negative integers": copied(0),
     "copied from place 0 of the text, which has other tokens": copied(2, 0),
     "copied from place 9 of the text, which has other tokens": copied(2, 9),
+    "table_parents of 'toString@tree'": lambda r: r.update(table_parents={"toString@tree": []}),
+    "table_parents of 'copies'": lambda r: r.update(table_parents={"copies": [[]] * 5}),
     "a promise of lane 'nobody', which the spec does not have": lambda r: r.update(promises={"nobody": "x"}),
 }
 

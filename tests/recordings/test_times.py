@@ -4,7 +4,7 @@ import copy
 import html
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import pytest
@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from app.jobs.recorded import RACES
 from app.page.exported import exported
 from app.web.player.player import describe
+from engine.analysis.costs import verify_costs
+from engine.core import race as fair_clock
 from engine.core.errors import UsageError
+from engine.core.events import Event, Step
 from engine.recordings.recording import checked, read, summary
 from tests.helpers import CHAINS, FIXTURES, trained
-from tests.helpers.forged import forged, in_turns, with_costs
-from tests.helpers.races import fixed_race
+from tests.helpers.races import events_of, fixed_race
 from tests.helpers.trained import race, text_of
 
 SHIPPED = {path.stem: json.loads(path.read_bytes()) for path in sorted(RACES.glob("*.json"))}
@@ -28,6 +30,48 @@ SERVERS = json.loads((FIXTURES / "streams" / "race_vllm_eagle3.json").read_bytes
 TICK = 2.0**-37  # of the clock that timed the older ones
 BOTH, ALL = ("plain", "baseline"), ("plain", "baseline", "speculative")
 ORDER, CLOCK, COSTS, PACE = "contradict the order of its events", "one clock cannot", "its costs are not", " took over "
+
+
+def forged(
+    recorded: Mapping[str, Any],
+    change: Callable[[float], float],
+    lanes: Collection[str],
+    times: Collection[str] = ("draft_s", "verify_s"),
+    steps: Callable[[int], bool] = lambda index: True,
+) -> dict[str, Any]:
+    """The recording with these times of these steps changed, and all sums and oracles in accord with them."""
+    out, clocks = copy.deepcopy(dict(recorded)), dict[str, float]()
+    for event in out["events"]:
+        lane = event["lane"]
+        for name in times:
+            if lane in lanes and name in event and (name == "prefill_s" or steps(event["index"])):
+                event[name] = change(event[name])
+        if event["type"] == "step":
+            clocks[lane] = clocks.get(lane, 0.0) + event["draft_s"] + event["verify_s"]
+        event["clock_s"] = clocks.get(lane, 0.0)
+        if event["type"] == "finished":
+            event["decode_s"] = event["clock_s"]
+    for lane, oracle in out.get("oracles", {}).items():
+        oracle["seconds"] = oracle["share"] * clocks[lane]
+    return out
+
+
+def in_turns(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The recording with its events in the order of the fair clock."""
+    played: dict[str, list[Event]] = {lane["name"]: [] for lane in recorded["spec"]["lanes"]}
+    rows: dict[str, list[Any]] = {name: [] for name in played}
+    for event, row in zip(events_of(recorded), recorded["events"], strict=True):
+        played[event.lane].append(event.event)
+        rows[event.lane].append(row)
+    order = fair_clock.race({name: iter(events) for name, events in played.items()}, recorded["spec"]["solo"])
+    return {**recorded, "events": [rows[event.lane].pop(0) for event in order]}
+
+
+def with_costs(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """The recording with the costs of its steps."""
+    widths, steps = recorded["widths"], [e.event for e in events_of(recorded) if isinstance(e.event, Step)]
+    table = {width: widths["step_s"][str(width)] for width in widths["step_widths"]}
+    return {**recorded, "costs": {**recorded["costs"], "verify_s": list(verify_costs(steps, table))}}
 
 
 def said(recorded: Mapping[str, Any]) -> str:

@@ -14,10 +14,10 @@ from engine.core.errors import UsageError
 from engine.core.events import steps, token_ids
 from engine.recordings.recording import Recording, checked
 from engine.what_if.read import MAX_WORK, what_if_of
-from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables, with_trees
+from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables
 
 RACES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False))
-TREES = st.builds(with_trees, recordings(), st.randoms(use_true_random=False))
+TREES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False), st.just("ngram"), st.just("ngram@tree"))
 
 
 def read(race: dict[str, Any]) -> Any:
@@ -90,7 +90,7 @@ def test_a_table_that_contradicts_a_step_is_refused(race, rng):
 )
 def test_a_lane_of_trees_drafts_the_first_of_its_table(parents, tokens, words):
     """The page would say of trees that raced that they were others, or walk where no row is."""
-    race = with_trees(fixed_race(), random.Random(1))
+    race = with_tables(fixed_race(), random.Random(1), "ngram", "ngram@tree")
     race["spec"]["lanes"][-1]["k"] = "tree:3"
     next(event for event in race["events"] if event.get("drafted")).update(parents=[0, 1, 1])
     race["tables"]["ngram@tree"][0], race["table_parents"]["ngram@tree"][0] = tokens, parents
