@@ -29,7 +29,7 @@ from engine.recordings.recording import Recording, build
 
 PIECES = ("The", " cat", "", " [bold]x[/]", "\x1b[31m", "\u202e", " 猫", "👩\u200d💻", "{{${", *"\n\t\ré]")
 WIDTHS = {"width": 8, "widths_class": [2, 4, 8], "plain_width": 1}
-PROMPT = (2, 3, 4)
+PROMPT = (1, 2, 3)
 WRONG = 9  # a token that no text of `a_race` has
 TIMES_S = {PLAIN: (0.0, 0.022), BASELINE: (0.0, 0.026), SPECULATIVE: (0.0005, 0.0275)}  # to draft and to verify
 K = 7
