@@ -21,7 +21,7 @@ from tests.helpers import CHAINS
 from tests.helpers.races import events_of, steps_of
 
 GREEDY, SAMPLED = (read(CHAINS / f"{name}.json").fields for name in ("csv_to_json", "story"))
-TREES = read(RACES / "french_menu.json").fields
+TREES = read(RACES / "history.json").fields
 MODULES = ("tabs/step.js", "tabs/dice.js", "base/model.js")
 Call = Callable[..., Any]
 WALK = """recording => {

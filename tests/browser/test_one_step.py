@@ -15,7 +15,7 @@ from tests.helpers.races import events_of, known_in_part, steps_of
 
 pytestmark = pytest.mark.browser
 GREEDY, SAMPLED = (read(CHAINS / f"{name}.json").fields for name in ("csv_to_json", "story"))
-TREES = read(RACES / "french_menu.json").fields
+TREES = read(RACES / "history.json").fields
 BRANCHED = [step for step in steps(events_of(TREES), "speculative") if step.parents]
 NODES = """() => [...document.querySelectorAll('.pf-one-guess')].map(node => {
     const { x, y, width } = node.getBoundingClientRect();
