@@ -18,6 +18,7 @@ from engine.core.errors import UsageError
 from engine.core.events import token_ids
 from engine.drafters import short_label
 from engine.recordings.recording import checked
+from tests.helpers.altered import altered
 from tests.helpers.page_browser import choose, saved, selected
 from tests.helpers.race_pages import (
     HOSTILE,
@@ -34,7 +35,6 @@ from tests.helpers.race_pages import (
     words_of,
 )
 from tests.helpers.races import (
-    altered,
     events_of,
     known_in_part,
     many_lanes,

@@ -19,6 +19,7 @@ from engine.recordings.check import check
 from engine.recordings.event_json import to_json
 from engine.recordings.recording import Recording
 from tests.helpers import full_disk, races
+from tests.helpers.altered import altered
 from tests.helpers.race_pages import race_over
 
 SUMMARY_KEYS = [
@@ -136,7 +137,7 @@ def test_too_large_a_file_is_not_read_to_its_end(tmp_path):
             recordings.read(bad)
 
 
-@given(races.altered(races.many_lanes() | races.servers_races() | races.recordings()))
+@given(altered(races.many_lanes() | races.servers_races() | races.recordings()))
 def test_no_change_of_a_value_breaks_the_reader(recording):
     """Any value replaced, removed or added: the reader refuses with a UsageError, or all it returns can be used."""
     try:
