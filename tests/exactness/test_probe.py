@@ -4,10 +4,13 @@ exact, never wider than it pays."""
 import copy
 import re
 from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -15,14 +18,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
 from engine.core.spec import MAX_K, MAX_WIDTH
-from engine.exactness.operators import operator_classes, split_by_attention
+from engine.exactness.operators import _in_blocks, operator_classes, split, split_by_attention
 from engine.exactness.probe import probe
 from engine.exactness.widths import DOMINATED, WidthClasses, candidates, plan
-from engine.kernels.cpu.linear import NativeLinear
-from engine.kernels.cpu.packing import PackedLinear
+from engine.kernels.cpu.linear import NativeLinear, reason_against
+from engine.kernels.cpu.packing import PackedLinear, onednn_packs
 from engine.runner.prepare import prepare
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
+from tests.helpers.native_kernels import VARIANTS, compiled
 from tests.helpers.planted import last_bit
 from tests.helpers.tiny import CONFIGS, DTYPES, LENGTH, build, fresh, prepared
 
@@ -171,6 +175,35 @@ def test_what_a_step_computes_with_is_what_is_probed(name, dtype, packed, few_ro
             (classes,) = operator_classes(target.prepared, [width]).classes
             split_by_attention(target.prepared, LENGTH, [classes])
         assert steps.all <= probed.all, steps.all - probed.all
+
+
+@pytest.mark.parametrize("sizes", [(32, 128, 1024), pytest.param((2048, 4096, 4096), marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@torch.inference_mode()
+def test_a_batch_is_invariant_as_thinking_machines_asks(sizes, dtype, few_rows):
+    """Thinking Machines Lab, batch_invariant_ops, test_batch_invariance.py (at 37e48aa6; the large sizes at c99026c8):
+    numbers from -100 to 100 that nearly cancel, and no difference between a row alone and in a batch. Compiled linears
+    would break their promise for all widths, torch's (in float32 off by 16.6 from width to width) that of the probe."""
+    num_rows, k, n = sizes
+    rows = torch.linspace(-100, 100, num_rows * k, dtype=dtype).view(num_rows, k)[:16]
+    weight = torch.linspace(-100, 100, k * n, dtype=dtype)
+    stock = nn.Linear(k, n, bias=False, dtype=dtype).requires_grad_(False)
+    stock.weight.copy_(weight.view(n, k) if n > k else weight.view(k, n).T)
+    linears = [stock, PackedLinear(stock)] if onednn_packs(dtype) else [stock]
+    widths = tuple(range(1, 17)) if num_rows < 100 else (1, 2, 5, 16)  # of the large ones each takes a second
+    for variant in () if reason_against(stock) else VARIANTS:
+        with compiled(variant):
+            linears.append(NativeLinear(stock))
+    for linear in linears:
+        alone: Any = SimpleNamespace(model=nn.ModuleList([linear]), device=rows.device, dtype=dtype)
+        classes = [widths] if isinstance(linear, NativeLinear) else [*operator_classes(alone, widths).classes]
+        assert split(classes, partial(_in_blocks, rows, call=linear)) == classes, linear
+
+    def by_halves(x: Tensor) -> Any:
+        size = k // min(2, x.shape[1])
+        return sum(map(F.linear, x.split(size, -1), stock.weight.split(size, -1)))
+
+    assert len(split([(1, 2)], partial(_in_blocks, rows, call=by_halves))) == 2, "another order would go unnoticed"
 
 
 # The plan
