@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,22 +15,13 @@ from torch import Tensor, nn
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 COPIES = {aten._to_copy.default, aten.copy_.default, aten.to.device, aten.to.dtype, aten.to.dtype_layout, aten.to.other}
-WAITS = {
-    aten.equal.default,
-    aten.item.default,
-    aten._local_scalar_dense.default,
-    aten.is_nonzero.default,
-    aten.allclose.default,
-    aten.linalg_solve.default,
-    aten.multinomial.default,
-}  # operations that hand a number to the host, or look at one on the way; besides those that torch tags
-TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
-RANDOM = {
-    "rand", "randn", "randint", "randperm", "normal", "uniform", "bernoulli", "exponential", "multinomial", "dropout",
-}  # fmt: skip
-ON_CPU_ALONE = ("mkldnn", "onednn", "_for_cpu", "_weight_int8pack", "quantized::")
 ATTENTION = aten.scaled_dot_product_attention.default
+# What hands a number to the host, or looks at one on the way, is tagged by torch, but for these. Random numbers are not
+# kept with a graph here.
+WAITS = {aten.is_nonzero.default, aten.linalg_solve.default}
+TAGS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
+INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default}
+ON_CPU_ALONE = ("mkldnn", "onednn", "_for_cpu", "_weight_int8pack", "quantized::")
 
 
 class Traits:
@@ -40,8 +30,7 @@ class Traits:
     def __init__(self, func: Any) -> None:
         self.name = name = str(func)
         self.copies, self.indexes, self.is_mutable = func in COPIES, func in INDEXED, func._schema.is_mutable
-        self.waits = func in WAITS or bool(TAGS & set(func.tags))
-        self.is_random = bool(RANDOM.intersection(word.strip("_") for word in name.split(".")))
+        self.waits = func in WAITS or (bool(TAGS & set(func.tags)) and func is not ATTENTION)
         self.is_on_cpu_alone, self.makes_empty = any(part in name for part in ON_CPU_ALONE), "empty" in name
 
 
@@ -73,21 +62,8 @@ class CudaTensor(Tensor):
     def untyped_storage(self) -> Any:
         return self.numbers.untyped_storage()
 
-    def numpy(self, *, force: bool = False) -> Any:
-        raise TypeError(
-            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
-            "first."
-        )
-
     def tolist(self) -> Any:
         return self.cpu().tolist()
-
-    def __deepcopy__(self, memo: Any) -> Any:
-        made = CudaTensor(copy.deepcopy(self.numbers, memo))
-        return nn.Parameter(made, requires_grad=False) if isinstance(self, nn.Parameter) else made
-
-    def __repr__(self, **unused: Any) -> str:  # type: ignore[override]
-        return f"CudaTensor({self.numbers!r})"
 
 
 def numbers_of(x: Any) -> Any:
@@ -98,16 +74,13 @@ def numbers_of(x: Any) -> Any:
 def on_cuda(module: nn.Module) -> nn.Module:
     """The module with its parameters and buffers on the device, in place; what was one tensor stays one."""
     made: dict[int, Any] = {}
-
     for part in module.modules():
-        for name, weight in part._parameters.items():
-            if weight is not None:
-                if id(weight) not in made:
-                    made[id(weight)] = nn.Parameter(CudaTensor(weight.detach()), requires_grad=False)
-                part._parameters[name] = made[id(weight)]
-        for name, buffer in part._buffers.items():
-            if buffer is not None:
-                part._buffers[name] = made.setdefault(id(buffer), CudaTensor(buffer.detach()))
+        for tensors in (part._parameters, part._buffers):
+            for name, x in tensors.items():
+                if x is not None and id(x) not in made:
+                    moved = CudaTensor(x.detach())
+                    made[id(x)] = nn.Parameter(moved, requires_grad=False) if isinstance(x, nn.Parameter) else moved
+                tensors[name] = made.get(id(x))
     return module
 
 

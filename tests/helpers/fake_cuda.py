@@ -11,7 +11,6 @@ CUDA but for what is written here: attention's layout, and operations that only 
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
-from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -20,7 +19,7 @@ import torch
 from tests.helpers.cuda_tensors import CUDA as CUDA
 from tests.helpers.cuda_tensors import CudaTensor, guards, tensors_in
 from tests.helpers.cuda_tensors import on_cuda as on_cuda
-from tests.helpers.fake_device import CudaGraph, Device, Event, Stream
+from tests.helpers.fake_device import CudaGraph, Device, Event
 
 CAPABILITY = (9, 0)
 
@@ -44,32 +43,26 @@ def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device
             return device.launch(self.fn, lambda *a, **k: launch(self, *a, **k), args, kwargs)
         return launch(self, *args, **kwargs)
 
-    about = SimpleNamespace(
-        multi_processor_count=132, shared_memory_per_block_optin=232448, L2_cache_size=50 << 20, total_memory=80 << 30
-    )
-    replaced = {
+    replaced: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "get_device_name": lambda *unused: "a pretended GPU",
         "get_device_capability": lambda *unused: CAPABILITY,
-        "get_device_properties": lambda *unused: about,
+        "get_device_properties": mock.Mock(return_value=mock.Mock(multi_processor_count=132)),
         "mem_get_info": lambda *unused: (1 << 28, 1 << 30),
-        "current_device": lambda: 0,
         "synchronize": device.synchronize,
-        "Stream": Stream,
+        "Stream": mock.Mock(),  # everything happens at once
+        "current_stream": mock.Mock(),
         "Event": Event,
         "CUDAGraph": CudaGraph,
-        "current_stream": Stream,
         "stream": nullcontext,
         "device": nullcontext,
         "graph": device.graph,
-        "is_current_stream_capturing": lambda: device._capturing is not None,
     }
     assert Device._current is None
     with ExitStack() as stack:
         stack.enter_context(guards())
-        for name, value in replaced.items():
-            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(mock.patch.multiple(torch.cuda, **replaced))
         stack.enter_context(mock.patch.object(interpreter.GridExecutor, "__call__", launched))
         if not run_kernels:
             stack.enter_context(mock.patch.object(choice, "run_first_kernel", lambda unused: None))

@@ -1,11 +1,11 @@
-"""The device that `fake_cuda.py` puts in CUDA's place: its operations, graphs, streams and events."""
+"""The device that `fake_cuda.py` puts in CUDA's place: its operations, graphs and events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -22,81 +22,48 @@ from tests.helpers.cuda_tensors import (
     traits,
 )
 
-NOT_IN_A_CAPTURE = "operation not permitted when stream is capturing"
-
-
-@dataclass
-class Recorded:
-    """One operation of a graph: what runs it, and the tensors that it must write to."""
-
-    run: Callable[[], Any]
-    outs: list[Tensor]
-
-
-@dataclass
-class Graph:
-    """What one CudaGraph captured."""
-
-    recorded: list[Recorded] = field(default_factory=list)
-    names: list[str] = field(default_factory=list)
-    """Of the operations in it."""
-    place: int = 0
-    """The pool that its memory is from."""
-    made: list[Tensor] = field(default_factory=list)
-    """The memory that operations in it took from the pool."""
-    is_spoiled: bool = False
-    is_freed: bool = False
-    """Nobody has its CudaGraph any more. Its memory is given back; `names` stay, for tests."""
-
-    def __post_init__(self) -> None:
-        self.place = id(self)
-
-    def free(self) -> None:
-        self.recorded, self.made, self.is_freed = [], [], True
-        if (device := Device._current) is not None and device._capturing is not None:
-            device.broken_by = f"CUDA error: {NOT_IN_A_CAPTURE}: a graph is freed"
-
-    def spoil(self) -> None:
-        """Another graph of the pool has used the memory: nothing of the last replay is left."""
-        for x in () if self.is_spoiled else self.made:
-            if x.is_floating_point():
-                x.fill_(torch.nan)
-            else:
-                x.fill_(True if x.dtype == torch.bool else torch.iinfo(x.dtype).max // 3)
-        self.is_spoiled = True
-
-    def replay(self) -> None:
-        Device.now().forbid_in_capture("a replay")
-        with torch.inference_mode(), _disable_current_modes():  # all that runs here is the host's
-            for other in Device.now().graphs:
-                if other is not self and other.place == self.place:
-                    other.spoil()
-            self.is_spoiled = False
-            for call in self.recorded:
-                made = tensors_in(call.run())
-                for old, new in zip(call.outs, made, strict=True) if call.outs else ():
-                    old.copy_(new)
-
 
 class CudaGraph:
     """Stands for torch.cuda.CUDAGraph. Where the last reference to one goes while another is captured, that capture is
     lost, as on a GPU."""
 
     def __init__(self) -> None:
-        self.graph = Graph()
+        self.place: Any = object()  # the pool that its memory is from
+        self.recorded: list[tuple[Callable[[], Any], list[Tensor]]] = []
+        """What runs each operation, and the tensors that it must write to."""
+        self.made: list[Tensor] = []
+        """The memory that operations in it took from the pool."""
+        self.is_spoiled = False
 
-    def pool(self) -> int:
-        return self.graph.place
+    def pool(self) -> Any:
+        return self.place
+
+    def spoil(self) -> None:
+        """Another graph of the pool has used the memory: nothing of the last replay is left, but NaN and -1."""
+        for x in () if self.is_spoiled else self.made:
+            x.untyped_storage().fill_(0xFF)
+        self.is_spoiled = True
 
     def replay(self) -> None:
-        self.graph.replay()
+        Device.now().forbid_in_capture("a replay")
+        with torch.inference_mode(), _disable_current_modes():  # all that runs here is the host's
+            for other in Device.now().graphs:
+                if other is not self and other.place is self.place:
+                    other.spoil()
+            self.is_spoiled = False
+            for run, outs in self.recorded:
+                made = tensors_in(run())
+                for old, new in zip(outs, made, strict=True) if outs else ():
+                    old.copy_(new)
 
     def __del__(self) -> None:
-        self.graph.free()
+        if (device := Device._current) is not None and device._capturing is not None:
+            device.broken_by = "a graph is freed"
 
 
 class Device(TorchDispatchMode):
-    """While entered through `fake_cuda`: the device. graphs: captured so far."""
+    """While entered through `fake_cuda`: the device. graphs: those that somebody still has. captured: the names of the
+    operations in each graph that there ever was."""
 
     _mode_key = torch._C._TorchDispatchModeKey.FAKE
     """With this torch does not look for a driver when a tensor on "cuda" is asked for."""
@@ -104,9 +71,10 @@ class Device(TorchDispatchMode):
 
     def __init__(self, run_kernels: bool) -> None:
         super().__init__()
-        self.graphs: list[Graph] = []
+        self.graphs: WeakSet[CudaGraph] = WeakSet()
+        self.captured: list[list[str]] = []
         self._run_kernels = run_kernels
-        self._capturing: Graph | None = None
+        self._capturing: CudaGraph | None = None
         self.broken_by = ""
         """What broke the present capture, which ends in an error then."""
 
@@ -160,7 +128,7 @@ class Device(TorchDispatchMode):
         if not to_cuda:
             return out.clone() if func is aten.to.device or func is aten._to_copy.default else out
         if self._capturing is not None:
-            self._record(about, run, out, [x.numbers for x in ours])
+            self._record(about, run, tensors_in(out), [x.numbers for x in ours])
 
         def known_or_new(x: Any) -> Any:
             if not isinstance(x, Tensor):
@@ -184,39 +152,30 @@ class Device(TorchDispatchMode):
                 self.forbid_in_capture(f"an index on the host ({name})")
             if any(x.dtype in (torch.bool, torch.uint8) for x in indices):
                 self.forbid_in_capture(f"as many rows as a mask has ({name})")
-        elif theirs and any(x.dim() for x in theirs):
+        elif any(x.dim() for x in theirs):
             raise RuntimeError(
                 "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
                 f"({name})"
             )
-        elif theirs:
-            self.forbid_in_capture(f"a number on the host ({name})")
-        elif about.waits:
-            self.forbid_in_capture(name)
-        if about.is_random:
-            self.forbid_in_capture(f"random numbers ({name})")
+        elif theirs or about.waits:
+            self.forbid_in_capture(f"a number on the host, or one of chance ({name})")
         if about.is_on_cpu_alone:
             raise NotImplementedError(f"Could not run '{name}' with arguments from the 'CUDA' backend.")
 
     def forbid_in_capture(self, what: str) -> None:
         if self._capturing is not None:
-            raise RuntimeError(f"CUDA error: {NOT_IN_A_CAPTURE}: {what}")
+            self.broken_by = what
+            raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing: {what}")
 
-    def _record(self, about: Traits, run: Callable[[], Any], out: Any, inputs: list[Tensor]) -> None:
+    def _record(self, about: Traits, run: Callable[[], Any], outs: list[Tensor], inputs: list[Tensor]) -> None:
         assert self._capturing is not None
-        self._capturing.names.append(about.name)
-        outs = tensors_in(out)
-        if about.is_mutable:
-            self._capturing.recorded.append(Recorded(run, []))
-            return
-        if about.makes_empty:
-            self._capturing.made += outs
-            self._capturing.recorded.append(Recorded(lambda: [x.zero_() for x in outs], []))
-            return
+        self.captured[-1].append(about.name)
         places = {x.untyped_storage().data_ptr() for x in inputs if x.numel()}
-        if not all(x.untyped_storage().data_ptr() in places for x in outs):  # else it is a view, and stays one
+        if about.is_mutable:
+            self._capturing.recorded.append((run, []))
+        elif not all(x.untyped_storage().data_ptr() in places for x in outs):  # else it is a view, and stays one
             self._capturing.made += outs
-            self._capturing.recorded.append(Recorded(run, outs))
+            self._capturing.recorded.append((run, outs))
 
     # Launches of Triton's kernels
 
@@ -233,8 +192,8 @@ class Device(TorchDispatchMode):
 
         again()
         if self._capturing is not None:
-            self._capturing.names.append(name)
-            self._capturing.recorded.append(Recorded(again, []))
+            self.captured[-1].append(name)
+            self._capturing.recorded.append((again, []))
 
     # What torch.cuda says and does
 
@@ -242,32 +201,18 @@ class Device(TorchDispatchMode):
         self.forbid_in_capture("synchronize")
 
     @contextmanager
-    def graph(
-        self, made: CudaGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global"
-    ) -> Iterator[None]:
+    def graph(self, made: CudaGraph, pool: Any = None, **unused: Any) -> Iterator[None]:
         self.forbid_in_capture("a capture")
-        graph = self._capturing = made.graph
-        graph.place = graph.place if pool is None else pool
-        self.graphs.append(graph)
+        self._capturing, self.broken_by = made, ""
+        made.place = made.place if pool is None else pool
+        self.graphs.add(made)
+        self.captured.append([])
         try:
             yield
         finally:
             self._capturing = None
-        broken_by, self.broken_by = self.broken_by, ""
-        if broken_by:
-            raise RuntimeError(broken_by)
-
-
-class Stream:
-    """Stands for torch.cuda.Stream: everything happens at once."""
-
-    def __init__(self, *unused: Any) -> None: ...
-
-    def wait_stream(self, other: Any) -> None:
-        Device.now().forbid_in_capture("waiting for a stream")
-
-    def synchronize(self) -> None:
-        Device.now().synchronize()
+            if self.broken_by:  # the end of a capture says so again, and hides the first error
+                raise RuntimeError(f"CUDA error: operation failed due to a previous error: {self.broken_by}")
 
 
 class Event:

@@ -73,11 +73,11 @@ def test_whole_steps_run_captured_by_torchs_kernels(name, dtype, rules, monkeypa
             plain = lane(model, Empty(), params)
             truth = committed(plain)
             assert len(truth) == 5 and truth == tokens and plain[-1].reason == "length"
-            num_graphs = len(device.graphs)
+            num_graphs = len(device.captured)
             events = lane(model, Oracle(truth), params)
             steps = [e for e in events if isinstance(e, Step)]
             assert tokens_of(steps) == truth and len(steps) == 2 and steps[0].num_accepted == 3
-            assert len(device.graphs) > num_graphs
+            assert len(device.captured) > num_graphs
             assert committed(lane(model, Random(1, truth, model.vocab_size), params)) == truth
 
 
@@ -92,13 +92,13 @@ def test_steps_of_our_kernels_are_captured(name, dtype, monkeypatch):
         model = preparing.prepare(on_cuda(model))
         assert model.kernels.triton
         events = lane(model, Empty(), SAMPLINGS["temperature"])
-        names = device.graphs[-1].names
+        names = device.captured[-1]
         assert events[-1].reason == "length" and {"linear_rows", "_attend", "_best_of_blocks"} <= set(names)
         assert (name == "qwen3_5") == ("_delta_step" in names)
         assert not [name for name in names if "linear.default" in name or "attention" in name]
         model = preparing.lowered(model, "it failed")
         assert lane(model, Empty(), SAMPLINGS["temperature"])[-1].reason == "length"
-        assert not {"linear_rows", "_attend", "_best_of_blocks", "_delta_step"} & set(device.graphs[-1].names)
+        assert not {"linear_rows", "_attend", "_best_of_blocks", "_delta_step"} & set(device.captured[-1])
         assert model.kernels.runs(model.model).endswith("; no Triton decoder: it failed")
 
 
