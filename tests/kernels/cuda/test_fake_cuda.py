@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from engine.core.events import Failed, Prompt, Step
+from engine.core.events import Failed, Step
 from engine.core.sampling.accept import Coupled
 from engine.core.sampling.sampler import Sampler
 from engine.core.spec import LaneSpec, RaceSpec, SamplingParams
@@ -22,15 +22,17 @@ from engine.runner import prepare as preparing
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.session import TorchRace, set_up
+from engine.text import encode_prompt
 from tests.helpers import fake_cuda as fake
 from tests.helpers import (
     gpu_kernels,  # noqa: F401  it switches the interpreter on
     tiny,
 )
-from tests.helpers.cuda_races import LANES, PROMPT, on_device, read
+from tests.helpers.cuda_races import on_device, read
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.fakes import Empty, Oracle, Random, tokens_of
 from tests.helpers.tiny import LENGTH, TORCH, TRAINED, fresh, random_ids
+from tests.helpers.trained import DRAFT, PROMPTS, text_of
 
 WIDTHS = (1, 4)
 STEPS = [("llama", torch.bfloat16), ("gemma3", torch.float16), ("qwen3", torch.bfloat16), ("qwen3_5", torch.bfloat16)]
@@ -128,16 +130,15 @@ def test_torch_is_set_as_the_engine_needs_it():
 
 EXACT = (LaneSpec("plain", width="fastest"), LaneSpec("baseline"))
 SPECULATIVE = {
-    **{name: LaneSpec(name, drafter=LANES[name], k=3) for name in ("eagle3", "dflash", "draft_model")},
-    "hybrid": LaneSpec("hybrid", drafter=f"hybrid:ngram+{LANES['eagle3']}", k=3),
+    **{name: LaneSpec(name, drafter=text_of(name), k=3) for name in ("eagle3", "dflash", "draft_model")},
+    "hybrid": LaneSpec("hybrid", drafter=f"hybrid:ngram+{text_of('eagle3')}", k=3),
 }
-DRAFT = TRAINED.parent / "draft"
 
 
 @cache
 def on_cpu(folder: Path) -> LoadedModel:
     """A fixture on the CPU, run by torch's kernels."""
-    loaded = read(str(folder))
+    loaded = read(folder)
     loaded = replace(loaded, model=copy.deepcopy(loaded.model), _attached={})
     loaded.attached("prepared", lambda: preparing.prepare(loaded.model, TORCH))
     return loaded
@@ -146,7 +147,8 @@ def on_cpu(folder: Path) -> LoadedModel:
 def steps_of(loaded: LoadedModel) -> dict[str, list[Step]]:
     """The steps of each lane, without times and bits."""
     params = SamplingParams(0.7, 20, 0.9, seed=2, max_new_tokens=16)
-    race = TorchRace(loaded, RaceSpec((*EXACT, *SPECULATIVE.values()), params, audit=True), Prompt("", PROMPT))
+    spec = RaceSpec((*EXACT, *SPECULATIVE.values()), params, audit=True)
+    race = TorchRace(loaded, spec, encode_prompt(loaded.tokenizer, PROMPTS[0]))
     failed = [event for event in race.events() if isinstance(event.event, Failed)]
     assert not failed, failed
     without = {"draft_s": 0.0, "verify_s": 0.0, "checksums": ()}

@@ -15,7 +15,7 @@ import torch
 from engine.cache import ENVIRONMENT_VARIABLE
 from engine.cli import run
 from engine.core.errors import RaceError
-from engine.core.events import Prompt
+from engine.core.events import Failed, Prompt, Step
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
 from engine.kernels.cuda.available import SWITCH
 from engine.kernels.cuda.graphs import FixedCall
@@ -24,13 +24,12 @@ from engine.progress import silent
 from engine.runner import kernel_trial
 from engine.runner import prepare as preparing
 from engine.runner import target as target_module
-from engine.session import lanes, set_up
-from tests.helpers.cuda_races import LANES, PROMPT, on_device, outcome, race_of, runs
+from engine.session import TorchRace, lanes, set_up
+from tests.helpers.cuda_races import on_device, race_of, runs
 from tests.helpers.fake_cuda import fake_cuda
 from tests.helpers.fake_device import CudaGraph
-from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import DRAFT, text_of
 
-DRAFT = TRAINED.parent / "draft"
 pytestmark = pytest.mark.usefixtures("quick")
 NO_GRAPHS = "; no CUDA graphs: "
 GONE = "the device says no"
@@ -47,6 +46,18 @@ def fail_at(patch: pytest.MonkeyPatch, owner: Any, name: str, error: BaseExcepti
         return method(*arguments, **more)
 
     patch.setattr(owner, name, call)
+
+
+def outcome(race: TorchRace) -> dict[str, Any]:
+    """What each lane ended with: its tokens, or why it failed."""
+    outcomes: dict[str, Any] = dict.fromkeys(race.lanes, ())
+    for event in race.events():
+        if isinstance(event.event, Step):
+            outcomes[event.lane] += event.event.token_ids
+        elif isinstance(event.event, Failed):
+            outcomes[event.lane] = event.event.message
+    race.result()
+    return outcomes
 
 
 def no_memory() -> Exception:
@@ -137,7 +148,7 @@ def test_a_drafter_that_cannot_be_made_ends_its_lane_alone(monkeypatch):
         kernels = loaded.prepared.kernels
         with monkeypatch.context() as patch:
             fail_at(patch, lanes, "make", OSError("no such tensor"), range(1, 9))  # the baseline's is made
-            race = race_of(loaded, LANES["eagle3"])
+            race = race_of(loaded, text_of("eagle3"))
             outcomes = outcome(race)
         assert outcomes == {"baseline": tokens, "drafted": "the drafter could not be made: OSError: no such tensor"}
         assert race.result()["verdicts"]["drafted"] is not None and loaded.prepared.kernels is kernels
@@ -159,7 +170,7 @@ def test_a_draft_that_cannot_be_captured_takes_all_models_a_rung_down(kind, monk
         loaded, draft = on_device(), on_device(DRAFT)
         draft = replace(draft, info=replace(draft.info, name=str(DRAFT)))
         loaded.attached(("companion", str(DRAFT)), lambda: draft)
-        race = race_of(loaded, LANES[kind])
+        race = race_of(loaded, text_of(kind))
         outcomes = outcome(race)
         assert outcomes["baseline"] == outcomes["drafted"] and NO_GRAPHS in runs(race)
         assert draft.prepared.kernels.lower("") is None, "it is on the lowest rung"
@@ -238,7 +249,7 @@ def test_a_command_on_a_gpu_names_a_pair_that_is_worth_it(monkeypatch, capsys):
         monkeypatch.setattr(run, "load_ready", lambda *unused: loaded)
         spec = RaceSpec(standard_lanes("ngram", 3), SamplingParams(max_new_tokens=4))
         for target in (None, "tests/fixtures/trained/target"):
-            run.set_up(Namespace(target=target), spec, lambda unused: Prompt("", PROMPT), silent)
+            run.set_up(Namespace(target=target), spec, lambda unused: Prompt("", (1, 2, 3)), silent)
             assert ("a toy for a GPU" in capsys.readouterr().err) == (target is None)
 
 

@@ -21,12 +21,12 @@ from engine.loading.loading import LoadedModel, load
 from engine.runner.target import StaticTarget
 from engine.runner.whole_step import DeviceStep
 from engine.session import TorchRace, set_up
-from tests.helpers.cuda_races import LANES, on_device, race_of, runs
+from tests.helpers.cuda_races import on_device, race_of, runs
 from tests.helpers.fake_cuda import CUDA, fake_cuda
 from tests.helpers.fake_device import CudaGraph
 from tests.helpers.tiny import TRAINED
+from tests.helpers.trained import DRAFT, text_of
 
-DRAFT = TRAINED.parent / "draft"
 OF_A_RACE = (StaticTarget, DeviceStep, FixedCall, GraphPool, HeadBuffers, TorchRace)
 ENDINGS = ("finished", "stopped", "failed", "failed at set-up")
 pytestmark = pytest.mark.usefixtures("quick")
@@ -36,7 +36,7 @@ NO_GRAPHS = "; no CUDA graphs: "
 @pytest.mark.parametrize("is_cuda", [True, False], ids=["CUDA", "CPU"])
 def test_nothing_of_a_race_is_left_when_the_next_begins(is_cuda, no_chance, monkeypatch):
     """Each race would keep its caches and graphs, which break a later capture when they go at last."""
-    drafters = [*LANES.values(), f"hybrid:ngram+{LANES['eagle3']}"]
+    drafters = [*map(text_of, ("eagle3", "dflash", "draft_model", "ngram")), f"hybrid:ngram+{text_of('eagle3')}"]
     with fake_cuda() if is_cuda else nullcontext() as device:
         at_hand = on_device if is_cuda else lambda folder: load(str(folder), "bfloat16", "cpu")
         loaded, draft = map(at_hand, (TRAINED, DRAFT))
