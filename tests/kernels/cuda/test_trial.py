@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from engine.cache import ENVIRONMENT_VARIABLE
-from engine.core.errors import RaceError
+from engine.core.errors import RaceError, UnsupportedModel
 from engine.kernels.cpu.build import has_kernels
-from engine.kernels.cuda import available, decoder, sample
+from engine.kernels.cuda import available, decoder, graphs, sample
 from engine.kernels.cuda.kernels import CudaKernels
 from engine.kernels.cuda.linear import GpuLinear
 from engine.runner import kernel_trial, trial_process
@@ -137,12 +137,17 @@ def test_the_model_that_is_tried_has_a_layer_of_each_kind() -> None:
 # The other process
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+def on_the_stand_in(patch: pytest.MonkeyPatch) -> None:
+    """What the other process draws is on the stand-in."""
     drawn = trial_process._drawn
-    monkeypatch.setattr(
+    patch.setattr(
         trial_process, "_drawn", lambda config, dtype, device: on_cuda(drawn(config, dtype, torch.device("cpu")))
     )
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_the_stand_in(monkeypatch)
 
 
 def diagnosis() -> str:
@@ -203,7 +208,7 @@ def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: p
     while the weights were read be done once more."""
     model, started = fresh("qwen3", torch.bfloat16), Mock(side_effect=subprocess.Popen)
     monkeypatch.setattr(kernel_trial.subprocess, "Popen", started)
-    monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.helpers.pretended_trial"))
+    monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.kernels.cuda.test_trial"))
     texts: list[str] = []
     for is_first in (True, False):
         with fake_cuda(tries=True):
@@ -215,3 +220,12 @@ def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: p
         assert made.kernels.runs(made.model).endswith(says)
         assert is_first == any("once for this machine" in text for text in texts)
     assert started.call_count == 1
+
+
+if __name__ == "__main__":  # the other process, where the kernels are wrong
+    with pytest.MonkeyPatch.context() as patch, fake_cuda():
+        on_the_stand_in(patch)
+        wrong = UnsupportedModel("it is wrong here")
+        patch.setattr(trial_process, "check_agreement", Mock(side_effect=wrong))
+        patch.setattr(graphs, "WARM_UPS", 1)
+        sys.exit(trial_process.main())
