@@ -1,14 +1,13 @@
 """A part of `python -m tools.gpu --pretend` on the stand-in for CUDA of fake_cuda.py, on any machine.
 
-What a GPU refuses in a capture or between devices fails here; times mean nothing. Parts that judge numbers run torch's
-kernels, or Triton's by its interpreter; in the others launches of Triton's are recorded and write nothing."""
+What a GPU refuses in a capture or between devices fails here; times mean nothing. Parts run torch's kernels; in the one
+that forces Triton's, launches are recorded and write nothing."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from types import SimpleNamespace
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -19,19 +18,12 @@ import torch
 from tools.gpu.part import Part
 
 
-class NoProfiler:
+def profile(**unused: Any) -> Any:
     """In the place of torch's, which knows nothing of the stand-in: one kernel of a microsecond."""
-
-    def __init__(self, **unused: Any) -> None: ...
-
-    def __enter__(self) -> NoProfiler:
-        return self
-
-    def __exit__(self, *unused: Any) -> None: ...
-
-    def events(self) -> list[Any]:
-        took = SimpleNamespace(elapsed_us=lambda: 1.0)
-        return [SimpleNamespace(name="a kernel", device_type=torch.autograd.DeviceType.CUDA, time_range=took)]
+    kernel = mock.Mock(device_type=torch.autograd.DeviceType.CUDA)
+    kernel.configure_mock(name="a kernel")
+    kernel.time_range.elapsed_us.return_value = 1.0
+    return nullcontext(mock.Mock(events=lambda: [kernel]))
 
 
 def full(device: torch.device) -> Any:
@@ -50,7 +42,6 @@ def pretended(part: Part) -> Iterator[None]:
     from engine.loading import loading
     from engine.runner import prepare
     from engine.session import set_up
-    from tests.helpers import gpu_kernels  # noqa: F401  the interpreter, made faster
     from tests.helpers.fake_cuda import fake_cuda, on_cuda
     from tools.gpu import big
 
@@ -60,27 +51,25 @@ def pretended(part: Part) -> Iterator[None]:
     def moved(source: Any, dtype: torch.dtype, device: torch.device) -> Any:
         return on_cuda(read(source, dtype, torch.device("cpu")))
 
-    judges = part.name.startswith("kernel")
-    launches = part.name == "widths-triton"
     with ExitStack() as stack:
 
         def put(owner: Any, **values: Any) -> None:
-            for name, value in values.items():
-                stack.enter_context(mock.patch.object(owner, name, value))
+            stack.enter_context(mock.patch.multiple(owner, **values))
 
         put(loading, _model=moved)
         put(torch.cuda, is_bf16_supported=lambda **unused: True)
+        put(prepare, FAITHFUL_TOKENS=6, ROWS=4)
         put(probe, MIN_ROWS=2)
         put(operators, LINEAR_ROWS=(8, 8), ATTENTION_ROUNDS=(1, 1), ATTENTION_ROWS=8, DELTA_ROWS=4)
         put(set_up, ROUNDS=1)
         put(graphs, WARM_UPS=1)
         put(bandwidth, SECONDS=0.01, ROUNDS=1, SMALLEST=1 << 20)
         put(kernels, LARGEST_READ=1 << 20)
-        put(big, full=full, profile=NoProfiler)
-        if not (judges or launches):
-            stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "0"}))
-        if launches:  # outputs that nothing has written agree with nothing
+        put(big, full=full, profile=profile)
+        if part.name == "widths-triton":  # outputs that nothing has written agree with nothing
             put(prepare, _check_faithful=lambda *unused, **more: None)
             put(big, agreement=lambda *unused: {"agrees": True, "steps": []})
-        stack.enter_context(fake_cuda(run_kernels=judges))
+        else:
+            stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "0"}))
+        stack.enter_context(fake_cuda())
         yield
