@@ -11,6 +11,7 @@ CUDA but for what is written here: attention's layout, and operations that only 
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -43,16 +44,17 @@ def fake_cuda(run_kernels: bool = False, tries: bool = False) -> Iterator[Device
             return device.launch(self.fn, lambda *a, **k: launch(self, *a, **k), args, kwargs)
         return launch(self, *args, **kwargs)
 
+    stream = mock.Mock(spec_set=torch.cuda.Stream)  # everything happens at once
     replaced: dict[str, Any] = {
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "get_device_name": lambda *unused: "a pretended GPU",
         "get_device_capability": lambda *unused: CAPABILITY,
-        "get_device_properties": mock.Mock(return_value=mock.Mock(multi_processor_count=132)),
+        "get_device_properties": lambda *unused: SimpleNamespace(multi_processor_count=132),
         "mem_get_info": lambda *unused: (1 << 28, 1 << 30),
         "synchronize": device.synchronize,
-        "Stream": mock.Mock(),  # everything happens at once
-        "current_stream": mock.Mock(),
+        "Stream": lambda *unused: stream,
+        "current_stream": lambda *unused: stream,
         "Event": Event,
         "CUDAGraph": CudaGraph,
         "stream": nullcontext,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -20,10 +21,9 @@ from tools.gpu.part import Part
 
 def profile(**unused: Any) -> Any:
     """In the place of torch's, which knows nothing of the stand-in: one kernel of a microsecond."""
-    kernel = mock.Mock(device_type=torch.autograd.DeviceType.CUDA)
-    kernel.configure_mock(name="a kernel")
-    kernel.time_range.elapsed_us.return_value = 1.0
-    return nullcontext(mock.Mock(events=lambda: [kernel]))
+    took = SimpleNamespace(elapsed_us=lambda: 1.0)
+    kernel = SimpleNamespace(name="a kernel", device_type=torch.autograd.DeviceType.CUDA, time_range=took)
+    return nullcontext(SimpleNamespace(events=lambda: [kernel]))
 
 
 def full(device: torch.device) -> Any:
