@@ -9,7 +9,6 @@ import triton
 import triton.language as tl
 from torch import Tensor, nn
 
-from ...heads.eagle3 import Eagle3Head
 from ...layers.layers import FusedMLP, FusedNorm, together
 from .attention import UNIT, attend
 from .decoder import ACTIVATIONS, MOST_HEAD_DIM
@@ -174,7 +173,7 @@ def join_block(head: Any) -> None:
 
 def rows_of(head: Any, buffers: Any, num_rows: int) -> GpuEagle3 | GpuDFlash | str:
     """The rows of a head on the kernels, up to `num_rows` at once, over a drafter's HeadBuffers; or why not."""
-    return _reason_against(head, num_rows) or (GpuEagle3 if isinstance(head, Eagle3Head) else GpuDFlash)(head, buffers)
+    return _reason_against(head, num_rows) or (GpuEagle3 if head.spec.kind == "eagle3" else GpuDFlash)(head, buffers)
 
 
 def _reason_against(head: Any, num_rows: int) -> str:
