@@ -56,7 +56,8 @@ class DeviceDrafter(HeadDrafter):
 class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
     """A pick moves the chain on to the next row, whose token it is."""
 
-    def _follow(self, node: Node) -> None: ...
+    def _follow(self, node: Node) -> None:
+        """Nothing: the pick did it."""
 
     def _follow_all(self, k: int) -> None:
         for _ in range(1, k):

@@ -25,7 +25,7 @@ class Head(nn.Module):
         self._lent: list[Any] = []
 
     def lend(self, embedding: Tensor, output: Callable[[], nn.Module] | None = None) -> None:
-        """Lend the target's embedding [vocab, hidden], raw rows, and output layer to a head without its own. output: is
+        """Lend the target's embedding [vocab, hidden], raw rows, and output layer to a head without its own. output:
         asked at each use, since a target that goes down a rung gets another."""
         self._lent = [embedding, output]
 

@@ -64,7 +64,9 @@ class GpuHead:
     def __init__(self, head: Any, buffers: Any, layers: list[HeadLayer]) -> None:
         self.head, self.buffers, self.eps = head, buffers, head.norm.eps
         self._layers, self._fc, self._output = layers, GpuLinear(head.fc), GpuLinear(head.output)
-        self._scale, self._cos, self._sin = head.norm.scale.float(), buffers.cos, buffers.sin.clone()
+        self._scale = head.norm.scale.float()
+        self._after = [*(layer.before for layer in layers[1:]), self._scale]
+        self._cos, self._sin = buffers.cos, buffers.sin.clone()
         self._sin[:, : self._sin.shape[1] // 2].neg_()  # as `place` wants it
 
     def _place(self, layer: HeadLayer, projected: Tensor, at: Tensor, num_heads: int) -> Tensor:
@@ -75,18 +77,18 @@ class GpuHead:
     def _through(self, projected: Tensor, x: Tensor, at: Tensor, out: Tensor | None = None) -> Added:
         """The rows after all layers, to be normed, in `out` if given. projected: by the first layer's `qkv`; x: the
         residual [n, hidden]."""
-        for layer, following in zip(self._layers, [*self._layers[1:], None], strict=True):
+        added: Added | None = None
+        for layer, scale in zip(self._layers, self._after, strict=True):
+            if added is not None:
+                x, projected = added.rows, layer.qkv.normed(added, self.eps)
             query = self._place(layer, projected, at, layer.num_heads)
             keys, values = self.buffers.keys[layer.number], self.buffers.values[layer.number]
             scaling, sees = query.shape[-1] ** -0.5, (None, None, layer.causal, layer.from_row)
             attended = attend(query, keys, values, at, layer.window, scaling, *sees)
             mixed = layer.o_proj.add_to(attended, x, layer.inner)
-            inner = layer.gate_up.normed(mixed, self.eps)
-            if following is None:
-                return layer.down.add_to(inner, mixed.rows, self._scale, out)
-            added = layer.down.add_to(inner, mixed.rows, following.before)
-            x, projected = added.rows, following.qkv.normed(added, self.eps)
-        raise AssertionError("a head has a layer")
+            added = layer.down.add_to(layer.gate_up.normed(mixed, self.eps), mixed.rows, scale, out)
+        assert added is not None
+        return added
 
     def _logits(self, added: Added) -> Tensor:
         return self.head.capped(self._output.normed(added, self.eps))
@@ -97,10 +99,8 @@ class GpuEagle3(GpuHead):
 
     def __init__(self, head: Any, buffers: Any) -> None:
         windows = head.spec.windows or (None,) * len(head.layers)
-        pairs = zip(head.layers, windows, strict=True)
-        super().__init__(
-            head, buffers, [HeadLayer(each, i, window, True, True) for i, (each, window) in enumerate(pairs)]
-        )
+        layers = [HeadLayer(layer, i, windows[i], True, True) for i, layer in enumerate(head.layers)]
+        super().__init__(head, buffers, layers)
         self._state_scale = head.layers[0].hidden_norm.scale.float()
 
     def catch_up(self, at: Tensor, last: Tensor, fed: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def rows_of(head: Any, buffers: Any, num_rows: int) -> GpuEagle3 | GpuDFlash | s
 
 
 def _reason_against(head: Any, num_rows: int) -> str:
-    """ "" if there is none. Biases, windows, any vocabulary and several layers are none."""
+    """Why not; "" if it fits. Biases, windows, any vocabulary and several layers do."""
     if num_rows > MOST_ROWS:
         return f"it takes {num_rows} rows at once, more than {MOST_ROWS}"
     spec, linears = head.spec, [head.fc, head.output]

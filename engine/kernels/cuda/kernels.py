@@ -96,11 +96,9 @@ class TritonKernels(Kernels):
         from .heads import rows_of
 
         rows = rows_of(head, buffers, num_rows)
-        return (
-            (None, f"its head drafts by torch: {rows}")
-            if isinstance(rows, str)
-            else (rows, "its head drafts by Triton")
-        )
+        if isinstance(rows, str):
+            return None, f"its head drafts by torch: {rows}"
+        return rows, "its head drafts by Triton"
 
     # The device
 
