@@ -146,6 +146,7 @@ class Drafter(ABC):
     synthetic: bool = False
     # The drafters it chooses between, if that is all: `auto` k then calls each by itself, and weighs its own cost.
     parts: tuple[Drafter, ...] = ()
+    runs: str = ""  # what runs it, in words, where that is not said of the target
 
     @abstractmethod
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:

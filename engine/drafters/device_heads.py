@@ -24,14 +24,9 @@ class DeviceDrafter(HeadDrafter):
 
     def __init__(self, head: Any, context: DrafterContext) -> None:
         super().__init__(head, context, pool=context.pool or context.loaded.prepared.kernels.graph_pool())
-        self._num_prompt = self._place()
         max_k = max(1, self.max_k)
         self._picked: list[int] = []  # the tokens that later rows follow
         self._picks = DevicePicks(context.sample, head.target_ids, max_k, context.length + max_k, self._kernels)
-
-    def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
-        self._num_prompt.fill_(len(prompt_ids))
-        super().prefill(prompt_ids, hidden)
 
     def can_expand(self, node: Node) -> bool:
         return super().can_expand(node) and (not node.depth or node.path[-1] == self._picked[node.depth - 1])
@@ -57,53 +52,27 @@ class DeviceDrafter(HeadDrafter):
     def _follow_all(self, k: int) -> None:
         """Pick the rest of a draft of k tokens, whose first is picked."""
 
-    def _pick_on_device(self, rows: Tensor, places: Tensor, first: Tensor) -> Tensor:
-        """`first` [1]: position of the draft's first token. See DevicePicks."""
-        return self._picks.pick(rows, places, (first - self._num_prompt).clamp(min=0))
-
 
 class DeviceEagle3Drafter(DeviceDrafter, Eagle3Drafter):
-    """`_first` is the last row with the target's states, which gives the draft's first token; `_known` the number of
-    rows in the cache."""
+    """A pick moves the chain on to the next row, whose token it is."""
 
-    def __init__(self, head: Eagle3Head, context: DrafterContext) -> None:
-        super().__init__(head, context)
-        self._known, self._first = self._place(), self._place()
-
-    def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
-        (node,), end = nodes, self._num_tokens - 1
-        if node.depth:
-            self._pointer.copy_(self._first + node.depth)
-            return self._chain()
-        if end == 0:
-            return None
-        self._num_rows = min(self._num_rows, end - 1)
-        self._known.fill_(self._num_rows)
-        self._first.fill_(end - 1)
-        row = self._catch_up[self._rows_for(end - self._num_rows)]()
-        self._num_rows = end
-        return row
+    def _follow(self, node: Node) -> None:
+        """Nothing: the pick did it."""
 
     def _follow_all(self, k: int) -> None:
-        for place in range(1, k):
-            self._pointer.copy_(self._first + place)
+        for _ in range(1, k):
             self._chain()
 
     def _catch_up_step(self, num_rows: int) -> Tensor:
-        self._pointer.copy_(self._known)
-        self._last.copy_(self._first - self._known)
-        row = super()._catch_up_step(num_rows)
-        self._pointer.copy_(self._first)
-        self._feed(row)
-        return row
+        return self._feed(super()._catch_up_step(num_rows))
 
     def _chain_step(self) -> Tensor:
-        row = super()._chain_step()
-        self._feed(row)
-        return row
+        return self._feed(super()._chain_step())
 
-    def _feed(self, row: Tensor) -> None:
-        self._token.copy_(self._pick_on_device(row[None], self._pointer - self._first, self._first + 2)[None])
+    def _feed(self, row: Tensor) -> Tensor:
+        moved = self._write.values[2:4]  # pointer and rank
+        self._picks.pick(row[None], self._rank, self._position, self._token[0], moved)
+        return row
 
 
 class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
@@ -117,7 +86,7 @@ class DeviceDFlashDrafter(DeviceDrafter, DFlashDrafter):
 
     def _forward_step(self, num_rows: int) -> Tensor:
         rows = super()._forward_step(num_rows)
-        self._pick_on_device(rows, self.buffers.columns[: len(rows)], self._start + 1)
+        self._picks.pick(rows, self._rank, self._position)
         return rows
 
 

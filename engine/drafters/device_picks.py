@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.errors import NOT_NUMBERS, RaceError
 from ..core.sampling.sampler import Sampler
-from ..kernels.torch import Kernels
+from ..kernels.torch import Kernels, Notes
 
 if TYPE_CHECKING:
     from . import DrafterContext
@@ -28,18 +28,34 @@ class DevicePicks:
     ) -> None:
         self._sampler = sampler if target_ids is None else sampler.among(target_ids)
         self._keys, self._target_ids, self._max_k = sampler.keys(num_positions), target_ids, max_k
+        self._count = torch.arange(max_k, device=kernels.device)
         self._picked = torch.zeros(2, max_k, dtype=torch.long, device=kernels.device)
         self._read = kernels.host_read(2 * max_k)
 
-    def pick(self, rows: Tensor, places: Tensor, position: Tensor) -> Tensor:
-        """In a fixed call: pick from rows of the head's logits [n, columns], for these places [n] of a draft whose
-        first token has this position [1] in the completion; keep the target's ids and how far each led the next best,
-        noise included. Returns ids [n] for lookups."""
+    def pick(
+        self,
+        rows: Tensor,
+        place: Tensor,
+        position: Tensor,
+        token: Tensor | None = None,
+        moved: Tensor | None = None,
+    ) -> Tensor:
+        """In a fixed call: pick from rows of logits [n, columns] as Notes of these say; keep the target's ids and how
+        far each led the next best, noise included. Returns ids [n] for lookups."""
+        notes = Notes(place, position, self._picked, self._target_ids, token, moved)
+        if (noted := self._sampler.picked_by_kernels(rows, self._keys, notes)) is not None:
+            return noted[0]
+        places = place + self._count[: len(rows)]
         best, margins = self._sampler.pick_rows_with_margins(rows, self._keys.index_select(0, position + places))
         column = best.clamp(min=0)
         ids = column if self._target_ids is None else self._target_ids.index_select(0, column)
+        places = places.clamp(max=self._max_k - 1)
         self._picked[IDS].index_copy_(0, places, ids.masked_fill(best < 0, -1))
         self._picked[MARGINS].index_copy_(0, places, margins.view(torch.int32).long())
+        if token is not None:
+            token.copy_(ids)
+        if moved is not None:
+            moved.add_(1)
         return ids
 
     def rated(self, place: int) -> list[tuple[int, float]]:

@@ -22,7 +22,9 @@ class DFlashDrafter(HeadDrafter):
     def __init__(self, head: DFlashHead, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, most_drafts(head), pool=pool)
         shape = 1, self.max_k + (not head.spec.sample_from_anchor)  # as vLLM's: not wider than the longest draft needs
-        self._start, self._taken = self._place(), self._place()
+        # the first row of new context, of the block, and which of a draft's tokens that gives; where that is in the
+        # completion
+        self._taken, self._start, self._rank, self._position, _ = self._places
         self._block = torch.full(shape, head.spec.mask_token_id, dtype=torch.long, device=self._device)
         self._forward = self._fixed_by_rows(self._forward_step)
 
@@ -41,8 +43,7 @@ class DFlashDrafter(HeadDrafter):
         """Logits [k, draft vocabulary] of a block after the last token; takes in what is new."""
         start = self._num_tokens - 1
         self._num_rows = min(self._num_rows, start)
-        self._taken.fill_(self._num_rows)
-        self._start.fill_(start)
+        self._write.send((self._num_rows, start, 0, self._num_tokens - self._num_prompt_tokens))
         rows = self._forward[self._rows_for(start - self._num_rows)]()
         self._num_rows = start
         return rows
@@ -59,14 +60,20 @@ class DFlashDrafter(HeadDrafter):
     def _forward_step(self, num_rows: int) -> Tensor:
         """Logits [k, draft vocabulary], after taking in that many rows of context."""
         buffers, spec = self.buffers, self.head.spec
-        self._take(self._taken + buffers.columns[:num_rows])
+        taken = self._taken + buffers.columns[:num_rows]
         at = self._start + buffers.columns[: self._block.shape[1]]
         self._block[0, :1] = buffers.token_ids[self._start]
+        if self._own is not None:
+            self._own.take(taken)
+            return self._own.block(self._block[0], at)[0 if spec.sample_from_anchor else 1 :]
+        self._take(taken)
+        masks: dict[Any, Tensor] = {}
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             buffers.write(layer, at, key, value)
-            mask = additive(block_mask(spec, layer, self._start, at, buffers.columns), query.dtype)
-            return masked_attention(query, buffers.keys[layer], buffers.values[layer], mask)
+            if (kind := (spec.windows[layer], spec.causal[layer])) not in masks:
+                masks[kind] = additive(block_mask(spec, layer, self._start, at, buffers.columns), query.dtype)
+            return masked_attention(query, buffers.keys[layer], buffers.values[layer], masks[kind])
 
         out = self.head.block(self.head.embed(self._block), buffers.rope(at), attend)
         return self.head.logits(out[:, 0 if spec.sample_from_anchor else 1 :])[0]

@@ -27,7 +27,9 @@ class Eagle3Drafter(HeadDrafter):
         super().__init__(head, context, pool=pool)
         prepared = context.loaded.prepared
         self._windows = head.spec.windows or (None,) * len(head.layers)
-        self._pointer, self._last = self._place(), self._place()
+        # the first row of a catch-up, its last one by number, a chain's row, which of a draft's tokens that one gives,
+        # and where in the completion the first is
+        self._known, self._last, self._pointer, self._rank, self._position = self._places
         self._fed = torch.zeros(1, 1, head.spec.layers.hidden_size, dtype=prepared.dtype, device=prepared.device)
         self._token = torch.zeros(1, 1, dtype=torch.long, device=prepared.device)
         self._catch_up = self._fixed_by_rows(self._catch_up_step)
@@ -39,16 +41,19 @@ class Eagle3Drafter(HeadDrafter):
     def _rows(self, nodes: Sequence[Node]) -> Tensor | None:
         (node,), end = nodes, self._num_tokens - 1
         if node.depth:
-            self._token.fill_(node.path[-1])
-            self._pointer.fill_(end - 1 + node.depth)
+            self._follow(node)
             return self._chain()[None]
         if end == 0:
             return None
         start = min(self._num_rows, end - 1)
         self._num_rows = end
-        self._pointer.fill_(start)
-        self._last.fill_(end - start - 1)
+        self._write.send((start, end - start - 1, end - 1, 0, self._num_tokens - self._num_prompt_tokens))
         return self._catch_up[self._rows_for(end - start)]()[None]
+
+    def _follow(self, node: Node) -> None:
+        """Let the next row of the chain be that of `node`."""
+        self._token.fill_(node.path[-1])
+        self._pointer.fill_(self._num_tokens - 2 + node.depth)
 
     def _take_in(self, start: int, stop: int) -> None:
         self._take(self.buffers.columns[start:stop])
@@ -59,11 +64,16 @@ class Eagle3Drafter(HeadDrafter):
         return self._step(embedded[None], fused[None], at)
 
     def _catch_up_step(self, num_rows: int) -> Tensor:
-        fed, out = self._take(self._pointer + self.buffers.columns[:num_rows])
+        at = self._known + self.buffers.columns[:num_rows]
+        if self._own is not None:
+            return self._own.catch_up(at, self._last, self._fed[0])
+        fed, out = self._take(at)
         self._fed.copy_(fed.index_select(1, self._last))
         return self.head.logits(out.index_select(1, self._last))[0, 0]
 
     def _chain_step(self) -> Tensor:
+        if self._own is not None:
+            return self._own.chain(self._token[0], self._fed[0], self._pointer)
         fed, out = self._step(self.head.embed(self._token), self._fed, self._pointer)
         self._fed.copy_(fed)
         return self.head.logits(out)[0, 0]

@@ -26,6 +26,7 @@ PREFILL_CHUNK = 256
 ROWS = (1, 2, 4, 8)
 # With more columns `Sampler` is faster than `Kernels.picks`, since most are out of reach of any noise.
 MOST_COLUMNS = 2**16
+NUM_PLACES = 5
 
 
 class HeadBuffers:
@@ -80,6 +81,10 @@ class HeadDrafter(BranchingDrafter):
         length = context.length + max(self.width, self.tree_rows(context))
         self.buffers = HeadBuffers(head, num_features, length, prepared.dtype, prepared.device)
         self._device, self._kernels, self._pool = prepared.device, prepared.kernels, pool
+        self._own, self.runs = self._kernels.head_rows(head, self.buffers, self.width)  # None: torch's
+        # What changes from draft to draft: positions [1] that fixed calls read.
+        self._write = self._kernels.host_write(NUM_PLACES)
+        self._places = self._write.values.split(1)
         self._ids = self.buffers.token_ids.numpy() if self._kernels.on_host else None
         self._num_prompt_tokens = self._num_tokens = self._num_rows = 0
         self._tip: Node | None = None  # the node that was expanded last
@@ -97,10 +102,6 @@ class HeadDrafter(BranchingDrafter):
     def tree_rows(context: DrafterContext) -> int:
         """Columns that a draft takes in the cache."""
         return MAX_K + 1 if context.auto_k else context.k + 1
-
-    def _place(self) -> Tensor:
-        """A position [1] that fixed calls read."""
-        return torch.zeros(1, dtype=torch.long, device=self._device)
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Tensor | None) -> None:
         self._num_prompt_tokens = len(prompt_ids)

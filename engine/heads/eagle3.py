@@ -43,13 +43,17 @@ class Eagle3Head(Head):
 
     def fuse(self, hidden: Tensor) -> Tensor:
         """The target's hidden states [..., layers * target_size] -> [..., hidden]."""
+        return self.fc(self.normed(hidden))
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """Those states as `fc` reads them."""
         if self.input_norm is not None:
             hidden = self.input_norm(hidden)
         if self.spec.fc_norm:
             hidden = torch.cat(
                 [norm(part) for norm, part in zip(self.fc_norm, hidden.chunk(len(self.fc_norm), -1), strict=True)], -1
             )
-        return self.fc(hidden)
+        return hidden
 
     def step(self, embedded: Tensor, hidden: Tensor, rope: Rope, attend: Attend) -> tuple[Tensor, Tensor]:
         """embedded, hidden [B, n, hidden] -> (the next row's hidden, the input of `lm_head`), each [B, n, hidden]."""

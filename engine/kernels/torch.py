@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,23 @@ Picks = Callable[[Tensor, Sequence[int], int], list[list[tuple[int, float]]]]
 # int32: row i follows row parents[i], an earlier one, at the next position; None: the row before. forward.keep(at,
 # rows): the cache's entries from `at` on become those of these rows of the last step, ascending.
 Forward = Callable[..., tuple[Tensor | None, Any]]
+
+
+class Notes(NamedTuple):
+    """Where a pick on the device is noted; device tensors, int64. Row r picks the draft's token number place + r, at
+    position + place + r in the completion, whose key is that row of the keys.
+
+    picked: [2, any], the target's ids (-1 for a NaN row) and margins (as their bits) of a draft's tokens; beyond its
+        end the last is overwritten.
+    ids: the target's id of each column; None if they are equal.
+    token: [1], for one row: receives its id too. moved: for one row, [a power of two] numbers that become one more."""
+
+    place: Tensor
+    position: Tensor
+    picked: Tensor
+    ids: Tensor | None
+    token: Tensor | None
+    moved: Tensor | None
 
 
 class Kernels:
@@ -137,8 +154,11 @@ class Kernels:
         """Chooses from rows of bfloat16 logits on the host in one call: see `cpu.choose.Chooser`."""
         return None
 
-    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        """`Sampler.pick_rows_with_margins` in few launches. None: torch's operations."""
+    def pick_rows(
+        self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float, notes: Notes | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """`Sampler.pick_rows_with_margins` in few launches, noted in the same if asked for. None: torch's
+        operations."""
         return None
 
     def picks(self, token_ids: Tensor, temperature: float, seed: int) -> Picks | None:
@@ -152,6 +172,11 @@ class Kernels:
         """The class that computes rows of an EAGLE-3 head for one sequence at positions known to the host: see
         `cpu.eagle3.NativeEagle3Rows`. None: rows of fixed shapes, in fixed calls."""
         return None
+
+    def head_rows(self, head: Any, buffers: Any, num_rows: int) -> tuple[Any, str]:
+        """What computes up to `num_rows` rows of a draft head at once over a drafter's HeadBuffers, without masks: see
+        `cuda.heads`. None: the head's own modules. And what runs it, in words, "" where nothing else could."""
+        return None, ""
 
     # Training
 

@@ -16,6 +16,7 @@ from ..heads.formats import spec_of
 from ..heads.head_spec import HeadSpec
 from ..heads.names import HeadName
 from ..heads.shapes import renamed
+from ..kernels.weak import weak_call
 from ..layers.layers import fuse_layers
 from ..progress import quiet
 from .random_targets import read_published
@@ -40,7 +41,7 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
         spec, tensors = read_spec(folder, kind, prepared.shape.num_layers, name.aux, name.causal), read_tensors(folder)
     embedding: Any = model.get_input_embeddings().weight
     head: Any = build(spec, with_output(tensors, spec, embedding), prepared.shape.hidden_size, prepared.vocab_size)
-    head.lend(embedding, model.get_output_embeddings())
+    head.lend(embedding, weak_call(model.get_output_embeddings))
     head.to(prepared.device, prepared.dtype)
     if head.embed_tokens is not None and torch.equal(head.embed_tokens.weight, embedding):
         head.embed_tokens = None  # a copy of the target's, as usual

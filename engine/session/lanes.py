@@ -164,6 +164,7 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
         check_device(order.prepared.kernels)
         log.warning("the drafter of lane %s could not be made", spec.name, exc_info=True)
         drafter, failure = NoDrafter(), f"the drafter could not be made: {words(error)}"
+    order.notes.extend(f"lane {spec.name}: {part.runs}" for part in (drafter, *drafter.parts) if part.runs)
     k = widths.max_drafts(spec)
     on_prefill = partial(order.progress, f"reading the prompt: lane {spec.name}")
     needed = widths.length, widths.of(spec), drafter.hidden_layers

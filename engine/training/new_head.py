@@ -133,7 +133,7 @@ def new_head(spec: HeadSpec, target: TargetWeights, words: Tensor, scales: Tenso
     drown the head."""
     vocab_size, size = target.output.shape
     head = Eagle3Head(spec, size, len(words))
-    head.lend(target.embedding, nn.Identity())
+    head.lend(target.embedding)
     for module in head.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=module.in_features**-0.5)

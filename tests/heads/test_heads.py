@@ -168,7 +168,7 @@ def test_a_compact_head_is_the_head(kind, tmp_path):
     folder = save(tmp_path / "head", *random_head(kind, config={"draft_vocab_size": 96}))
     head = build(read_spec(folder, kind, NUM_LAYERS), read_tensors(folder), SIZE, VOCAB)
     embedding = formats_target().model.get_input_embeddings().weight
-    head.lend(embedding, torch.nn.Identity())
+    head.lend(embedding)
     head.lm_head.weight.data.copy_(embedding[head.target_ids])
     head.fc.weight.data[0] = 0
     save_head(head, tmp_path / "whole", "t", 3)

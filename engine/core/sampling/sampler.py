@@ -86,8 +86,10 @@ class DevicePicks(Protocol):
     ) -> Callable[[Tensor, Sequence[int], int], list[int]] | None:
         """`Choice.at_once` in one call on the host."""
 
-    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
-        """`Sampler.pick_rows_with_margins` in few launches."""
+    def pick_rows(
+        self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float, notes: Any = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """`Sampler.pick_rows_with_margins` in few launches. notes: of the device's own, which also look keys up."""
 
 
 class Sampler(Choice):
@@ -136,12 +138,12 @@ class Sampler(Choice):
         """The choice for many rows [n, vocab] at once, by the keys [n, 2] of their positions, without a wait for the
         device: int64 [n], -1 for NaN rows. The noise of our CUDA kernels may differ from `row_scores` in its last
         bits."""
-        picked = self._picked_by_kernels(rows, keys)
+        picked = self.picked_by_kernels(rows, keys)
         return best_columns(self.row_scores(rows, keys)) if picked is None else picked[0]
 
     def pick_rows_with_margins(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """`pick_rows`, and how far each choice leads the next best, noise included: float32 [n]."""
-        if (picked := self._picked_by_kernels(rows, keys)) is not None:
+        if (picked := self.picked_by_kernels(rows, keys)) is not None:
             return picked
         scores = self.row_scores(rows, keys)
         best = best_columns(scores)
@@ -150,9 +152,10 @@ class Sampler(Choice):
             scores.gather(1, column).float() - scores.scatter(1, column, -torch.inf).amax(1, keepdim=True).float()
         )[:, 0]
 
-    def _picked_by_kernels(self, rows: Tensor, keys: Tensor) -> tuple[Tensor, Tensor] | None:
+    def picked_by_kernels(self, rows: Tensor, keys: Tensor, notes: Any = None) -> tuple[Tensor, Tensor] | None:
+        """`pick_rows_with_margins` by the device's kernels, if they pick; see there for `notes`."""
         rows, temperature = (self.processed_rows(rows), 1.0) if self.is_filtered else (rows, self.params.temperature)
-        return self._kernels.pick_rows(rows, self._tokens, keys, temperature)
+        return self._kernels.pick_rows(rows, self._tokens, keys, temperature, notes)
 
     def row_scores(self, rows: Tensor, keys: Tensor) -> Tensor:
         """The scores that `pick_rows` maximises: [n, vocab]."""

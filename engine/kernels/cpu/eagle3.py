@@ -38,16 +38,11 @@ class HeadArguments(ctypes.Structure):
     )
 
 
-def embedding_of(head: Any) -> Tensor:
-    """The matrix that `Eagle3Head.embed` looks up in."""
-    return head._lent[0] if head.embed_tokens is None else head.embed_tokens.weight
-
-
 def reason_against_head(head: Any) -> str | None:
     """Why the rows of a head cannot be NativeEagle3Rows; None if they can."""
     if not has("photofinish_head"):
         return "there is no compiled kernel for it here"
-    embedding, layers = embedding_of(head), list(head.layers)
+    embedding, layers = head.embedding, list(head.layers)
     if embedding.device.type != "cpu" or embedding.dtype != torch.bfloat16 or not embedding.is_contiguous():
         return f"its embedding is {embedding.dtype} on {embedding.device.type}, not bfloat16 rows on the CPU"
     if not all(isinstance(layer.mlp, GatedMLP) for layer in layers):
@@ -79,7 +74,7 @@ class NativeEagle3Rows:
         sizes_of_a_side = self._num_kv, self._length, self._dim
         sides = (POINTER * len(cache))(*(address(side, torch.bfloat16, *sizes_of_a_side) for side in cache))
         self._kept_alive: list[Any] = [cache, angles, sides]
-        output = head.lm_head if hasattr(head, "lm_head") else head._lent[1]
+        output = head.output
         in_call = isinstance(output, NativeLinear)  # else the output layer is called separately
         self._arguments = self._of(output.arguments if in_call else LinearArguments())
         self._last = torch.zeros(most, size, dtype=torch.bfloat16)
@@ -101,7 +96,7 @@ class NativeEagle3Rows:
     def _of(self, output: LinearArguments) -> HeadArguments:
         """The C arguments of the head, with that output layer."""
         head, spec = self.head, self.head.spec
-        embedding, first, input_norm = embedding_of(head), head.layers[0], head.input_norm
+        embedding, first, input_norm = head.embedding, head.layers[0], head.input_norm
         return HeadArguments(
             layers=self._layers(),
             fuse=head.fc.arguments,

@@ -39,7 +39,7 @@ def _gated(out, gates, mask, result):
 def _attend(
     query, keys, values, at, outs, peaks, sums, num_rows, length, window, row_stride, head_stride, scaling,
     GROUPS: tl.constexpr, HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, COLUMNS: tl.constexpr,
-    BLOCKS: tl.constexpr, SLOTS: tl.constexpr,
+    BLOCKS: tl.constexpr, SLOTS: tl.constexpr, CAUSAL: tl.constexpr, FROM_ROW: tl.constexpr,
 ):  # fmt: skip
     """One program: a tile of rows over one split. The largest score, the sum of weights and the weighted sum of values
     go to the split's slot; with counters [tiles, kv_heads] of programs that have arrived, the last of a tile adds its
@@ -50,9 +50,20 @@ def _attend(
     rows = members // GROUPS
     exists = rows < num_rows
     first_at = tl.load(at).to(tl.int32)
-    low = tl.maximum(first_at + tile * TILE // GROUPS - window + 1, 0)
+    positions = (first_at + rows)[:, None]
+    newest = positions
+    if not CAUSAL:
+        newest = first_at + num_rows - 1
     # rows of the tile see columns low .. high - 1
-    high = first_at + tl.minimum((tile * TILE + TILE - 1) // GROUPS, num_rows - 1) + 1
+    low = first_at - window + 1
+    high = first_at + num_rows
+    if FROM_ROW:
+        low += tile * TILE // GROUPS
+    else:
+        positions = first_at
+    low = tl.maximum(low, 0)
+    if CAUSAL:
+        high = tl.minimum(first_at + (tile * TILE + TILE - 1) // GROUPS + 1, high)
     split = low // (COLUMNS * BLOCKS) + tl.program_id(2)
     start = split * (COLUMNS * BLOCKS)
     if start >= high:
@@ -62,7 +73,6 @@ def _attend(
     heads = kv_head * GROUPS + members % GROUPS
     its_queries = (rows * (row_stride * UNIT) + heads * (head_stride * UNIT))[:, None] + dims[None, :]
     q = tl.load(query + its_queries, mask=exists[:, None] & inside[None, :], other=0.0)
-    positions = (first_at + rows)[:, None]
     before = kv_head.to(tl.int64) * length * DIM
     its_keys = keys + before
     its_values = values + before
@@ -77,7 +87,7 @@ def _attend(
             its_values + columns[:, None] * DIM + dims[None, :], mask=live[:, None] & inside[None, :], other=0.0
         )
         scores = dot(q, k, tl.zeros((TILE, COLUMNS), tl.float32)) * scaling
-        seen = (columns[None, :] <= positions) & (columns[None, :] > positions - window)
+        seen = (columns[None, :] <= newest) & (columns[None, :] > positions - window)
         scores = tl.where(seen, scores, float("-inf"))
         higher = tl.maximum(peak, tl.max(scores, 1))
         base = tl.where(higher == float("-inf"), 0.0, higher)
@@ -97,13 +107,14 @@ def _attend(
 def _combine(
     outs, peaks, sums, at, result, qkv, sinks, window,
     HEADS: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, QKV_ROW: tl.constexpr, SPLIT: tl.constexpr,
-    SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr,
+    SLOTS: tl.constexpr, PADDED_SLOTS: tl.constexpr, CAUSAL: tl.constexpr, FROM_ROW: tl.constexpr,
 ):  # fmt: skip
     """One program: a row of one head, over the splits that it sees."""
     pair = tl.program_id(0)
-    position = tl.load(at).to(tl.int32) + pair // HEADS
-    lowest = tl.maximum(position - window + 1, 0) // SPLIT
-    num_live = position // SPLIT - lowest + 1
+    first_at = tl.load(at).to(tl.int32)
+    newest = first_at + (pair if CAUSAL else tl.num_programs(0) - 1) // HEADS
+    lowest = tl.maximum(first_at + (pair // HEADS if FROM_ROW else 0) - window + 1, 0) // SPLIT
+    num_live = newest // SPLIT - lowest + 1
     dims = tl.arange(0, PADDED)
     inside = dims < DIM
     every = tl.arange(0, PADDED_SLOTS)
@@ -162,10 +173,15 @@ def attend(
     scaling: float,
     gated: Tensor | None = None,
     sinks: Tensor | None = None,
+    causal: bool = True,
+    from_row: bool = True,
 ) -> Tensor:
     """query [m, heads, dim] over keys, values [1, kv_heads, S, dim] -> [m, heads * dim]. Row r, at position at[0] + r,
     sees columns up to its own, with a window the last `window` of them. keys, values and at are contiguous, as is the
     last dimension of query; dim and query's strides are multiples of 16. Any m, in memory that grows with it.
+
+    causal False: every row sees what the last one does. from_row False: no row's window begins after the first's. Both
+    for at most MOST_ROWS rows.
 
     Two launches. gated: a qkv with gates, contiguous, as for `place`: the result is multiplied by their sigmoids. sinks
     [heads], contiguous: see `layers.attention.attend_rows`."""
@@ -186,7 +202,7 @@ def attend(
         and values.shape == keys.shape
         and query.dtype == keys.dtype == values.dtype
     )
-    assert window is None or window > 0
+    assert (window is None or window > 0) and ((causal and from_row) or rows <= MOST_ROWS)
     qkv_row = 0 if gated is None else (2 * heads + 2 * kv_heads) * dim
     assert gated is None or (gated.shape == (rows, qkv_row) and gated.is_contiguous() and gated.dtype == query.dtype)
     assert sinks is None or (sinks.shape == (heads,) and sinks.is_contiguous())
@@ -199,12 +215,13 @@ def attend(
         query, keys, values, at, outs, peaks, sums, rows, length, reach, row_stride // unit, head_stride // unit,
         scaling * LOG2_E.value,
         GROUPS=groups, HEADS=heads, DIM=dim, PADDED=padded, COLUMNS=splits.columns, BLOCKS=splits.blocks,
-        SLOTS=splits.slots, num_warps=max(4, padded // 32),
+        SLOTS=splits.slots, CAUSAL=causal, FROM_ROW=from_row, num_warps=max(4, padded // 32),
     )  # fmt: skip
     _combine[(rows * heads,)](
         outs, peaks, sums, at, result, gated, sinks, reach,
         HEADS=heads, DIM=dim, PADDED=padded, QKV_ROW=qkv_row, SPLIT=splits.columns * splits.blocks,
-        SLOTS=splits.slots, PADDED_SLOTS=triton.next_power_of_2(splits.slots), num_warps=8,
+        SLOTS=splits.slots, PADDED_SLOTS=triton.next_power_of_2(splits.slots), CAUSAL=causal, FROM_ROW=from_row,
+        num_warps=8,
     )  # fmt: skip
     return result
 

@@ -15,7 +15,7 @@ from ...core.errors import RaceError, in_a_line
 from ...layers.step import Attend
 from ...progress import Progress
 from ..host_copies import HostRead, HostWrite
-from ..torch import MIB, Kernels, what_runs
+from ..torch import MIB, Kernels, Notes, what_runs
 from . import available
 from .available import MOST_ROWS
 from .graphs import FixedCall, GraphPool
@@ -73,12 +73,32 @@ class TritonKernels(Kernels):
 
     # The choice of a token
 
-    def pick_rows(self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor] | None:
+    def pick_rows(
+        self, rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float, notes: Notes | None = None
+    ) -> tuple[Tensor, Tensor] | None:
         if not self.triton:
             return None
         from .sample import pick_rows
 
-        return pick_rows(rows.contiguous(), tokens, keys.contiguous(), temperature)
+        return pick_rows(rows.contiguous(), tokens, keys.contiguous(), temperature, notes)
+
+    # A head's rows
+
+    def install_head(self, head: Any) -> None:
+        if self.triton:
+            from .heads import join_block
+
+            join_block(head)
+
+    def head_rows(self, head: Any, buffers: Any, num_rows: int) -> tuple[Any, str]:
+        if not self.triton:
+            return None, ""
+        from .heads import rows_of
+
+        rows = rows_of(head, buffers, num_rows)
+        if isinstance(rows, str):
+            return None, f"its head drafts by torch: {rows}"
+        return rows, "its head drafts by Triton"
 
     # The device
 

@@ -3,6 +3,8 @@
 Every output is one fixed order of sums (`linear_kernel.py`), for any number of rows; missing rows are zeros. So a
 linear has one configuration (`tiles.py`) for all numbers of rows."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import torch
@@ -23,11 +25,15 @@ ALIGNMENT = 16  # Bytes. Triton compiles a separate binary for pointers that are
 @dataclass(frozen=True, slots=True)
 class Added:
     """A residual stream after an addition, with what the next linear needs to norm it: rows, scaled [m, n]; squares
-    [16, parts] float32, whose rows add up to the sums of squares of `rows` (rows beyond m are undefined)."""
+    [at least m, parts] float32, whose rows add up to the sums of squares of `rows` (rows beyond m are undefined)."""
 
     rows: Tensor
     scaled: Tensor
     squares: Tensor
+
+    def row(self, at: Tensor) -> Added:
+        """That of row `at` [1] alone."""
+        return Added(*(part.index_select(0, at) for part in (self.rows, self.scaled, self.squares)))
 
 
 class GpuLinear(nn.Linear):
@@ -70,13 +76,15 @@ class GpuLinear(nn.Linear):
         self._launch(rows, out)
         return out.view(*x.shape[:-1], self.out_features)
 
-    def add_to(self, x: Tensor, residual: Tensor, scale: Tensor) -> Added:
+    def add_to(self, x: Tensor, residual: Tensor, scale: Tensor, out: Tensor | None = None) -> Added:
         """residual + linear(x), both rounded as in the stock model; and those rows times `scale`, the next norm's. x
-        [m, K], residual [m, N], scale [N] float32; at most 16 rows. Not for one with an activation."""
+        [m, K], residual [m, N], scale [N] float32; at most 16 rows. out: where the sums go; not `residual`. Not for
+        one with an activation."""
         assert self.act is None
         assert residual.shape == (len(x), self.out_features) and residual.dtype == x.dtype and _is_plain(residual)
         assert scale.shape == (self.out_features,) and scale.dtype == torch.float32 and _is_plain(scale)
-        rows, scaled = torch.empty_like(residual), torch.empty_like(residual)
+        rows, scaled = torch.empty_like(residual) if out is None else out, torch.empty_like(residual)
+        assert rows.shape == residual.shape and rows.dtype == residual.dtype and _is_plain(rows)
         num_programs = self.config.num_programs(self.out_features)
         squares = torch.empty(MOST_ROWS, num_programs, dtype=torch.float32, device=x.device)
         self._launch(x, rows, residual=residual, scale=scale, scaled=scaled, squares=squares)
@@ -85,7 +93,7 @@ class GpuLinear(nn.Linear):
     def normed(self, added: Added, eps: float) -> Tensor:
         """linear(RMSNorm(added.rows) * scale) [m, N or I], the norm's factor of a row multiplied into its products. At
         most 16 rows."""
-        assert added.squares.shape[0] == MOST_ROWS and _is_plain(added.squares)
+        assert len(added.squares) >= len(added.scaled) and _is_plain(added.squares)
         out = added.scaled.new_empty(len(added.scaled), self.out_features)
         self._launch(added.scaled, out, parts=added.squares, eps=eps)
         return out

@@ -36,7 +36,7 @@ def _turned(source, cos, sin, scales, dims, inside, eps, DIM: tl.constexpr, TURN
 def _place(
     qkv, cos, sin, scales, eps, keys, values, at, query, length,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, QUERY_PARTS: tl.constexpr, DIM: tl.constexpr, TURNED: tl.constexpr,
-    PADDED: tl.constexpr,
+    PADDED: tl.constexpr, TABLE: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     head = tl.program_id(1)
@@ -49,7 +49,8 @@ def _place(
         its_scales = scales
         if scales is not None:
             its_scales = scales + head * DIM
-        turned = _turned(source, cos + row * TURNED, sin + row * TURNED, its_scales, dims, inside, eps, DIM, TURNED)
+        angles = (column if TABLE else row) * TURNED
+        turned = _turned(source, cos + angles, sin + angles, its_scales, dims, inside, eps, DIM, TURNED)
         if head < HEADS:
             tl.store(query + (row * HEADS + head) * DIM + dims, turned, mask=inside)
         else:
@@ -69,23 +70,27 @@ def place(
     values: Tensor,
     at: Tensor,
     heads: int,
+    table: bool = False,
 ) -> Tensor:
     """Norm, turn and place queries, keys and values.
 
     qkv: [m, (heads + 2 kv_heads) * dim], or with a gate after every query (ignored) [m, (2 heads + 2 kv_heads) * dim].
-    cos, sin: [m, d], d even: angles of the first d values of a head; the first half of the sines is negated.
+    cos, sin: [m, d], d even: angles of the first d values of a head; the first half of the sines is negated. With
+        `table` [any, d], of which row at[r] is that of row r.
     scales: [heads + kv_heads, dim] float32, for norms of queries and keys by head, or None.
+    heads: of queries; may be 0.
     keys, values: [1, kv_heads, S, dim]; row r is written at column at[r].
     at: [m] int64.
 
     All contiguous and, except scales and at, of one 16-bit dtype. Returns query [m, heads, dim]. One launch; any m."""
     _, kv_heads, length, dim = keys.shape
-    rows, turned = cos.shape
+    rows, turned = len(at), cos.shape[1]
     query_parts = 1 + (qkv.shape[1] > (heads + 2 * kv_heads) * dim)
     assert (
         qkv.shape == (rows, (query_parts * heads + 2 * kv_heads) * dim)
         and sin.shape == cos.shape
-        and at.shape == (rows,)
+        and at.dim() == 1
+        and (table or len(cos) == rows)
         and values.shape == keys.shape
     )
     assert turned <= dim and turned % 2 == 0
@@ -97,6 +102,7 @@ def place(
     padded = triton.next_power_of_2(dim)
     _place[(rows, heads + 2 * kv_heads)](
         qkv, cos, sin, scales, eps, keys, values, at, query, length,
-        HEADS=heads, KV_HEADS=kv_heads, QUERY_PARTS=query_parts, DIM=dim, TURNED=turned, PADDED=padded, num_warps=1,
+        HEADS=heads, KV_HEADS=kv_heads, QUERY_PARTS=query_parts, DIM=dim, TURNED=turned, PADDED=padded, TABLE=table,
+        num_warps=1,
     )  # fmt: skip
     return query

@@ -48,12 +48,13 @@ def warps_of(padded: int) -> int:
     return min(MOST_WARPS, max(1, padded // VALUES_A_WARP))
 
 
-def normed(x: Tensor, scale: Tensor, eps: float) -> Tensor:
-    """x [m, d] of 16 bits, scale [d] float32, both contiguous -> [m, d]: x / sqrt(mean(x ** 2) + eps) * scale. Any
-    m."""
+def normed(x: Tensor, scale: Tensor, eps: float, out: Tensor | None = None) -> Tensor:
+    """x [m, d] of 16 bits, scale [d] float32, both contiguous -> [m, d]: x / sqrt(mean(x ** 2) + eps) * scale, in `out`
+    if given. Any m."""
     rows, dim = x.shape
     _check(x, (scale,))
-    out = torch.empty_like(x)
+    out = torch.empty_like(x) if out is None else out
+    assert out.shape == x.shape and out.dtype == x.dtype and out.is_contiguous()
     padded = triton.next_power_of_2(dim)
     _normed[(rows,)](x, scale, out, eps, DIM=dim, PADDED=padded, num_warps=warps_of(padded))
     return out

@@ -33,11 +33,21 @@ def hide(keys: Tensor, values: Tensor, at: Tensor, window: int | None) -> tuple[
     return hidden[0], hidden[1]
 
 
-def expected(query: Tensor, keys: Tensor, values: Tensor, at: Tensor, window: int | None, sinks: Tensor) -> Tensor:
+def expected(
+    query: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    at: Tensor,
+    window: int | None,
+    sinks: Tensor,
+    causal: bool = True,
+    from_row: bool = True,
+) -> Tensor:
     columns = torch.arange(keys.shape[2])
-    seen = columns <= at[:, None]
+    seen = columns <= (at if causal else at[-1:])[:, None]
     if window is not None:
-        seen &= columns > at[:, None] - window
+        seen = seen & (columns > (at if from_row else at[:1])[:, None] - window)
+    seen = seen.expand(len(at), -1)
     keys, values = (side.double().repeat_interleave(query.shape[1] // keys.shape[1], 1) for side in (keys, values))
     scores = (query.double().transpose(0, 1) @ keys[0].mT * query.shape[2] ** -0.5).masked_fill(~seen, -torch.inf)
     column = sinks.double()[:, None, None].expand(*scores.shape[:2], 1)
@@ -60,6 +70,19 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
         assert (its_rows.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
     other_layout = attend_rows(query.transpose(0, 1)[None].contiguous(), keys, values, at, window, None)
     assert torch.equal(other_layout[0].flatten(1), without_sinks)
+
+
+@pytest.mark.parametrize("window", [None, 64])
+@pytest.mark.parametrize(("causal", "from_row"), [(False, True), (True, False), (False, False)])
+def test_a_block_of_a_head_sees_what_its_mask_says(causal, from_row, window):
+    """Rows whose windows begin or end in different splits of the cache, and in different tiles; NaN wherever no row
+    looks."""
+    query = random(5, 8, 16, seed=1, dtype=torch.bfloat16)
+    keys, values = (random(1, 2, 200, 16, seed=i, dtype=torch.bfloat16) for i in (2, 3))
+    at, no_sinks = torch.arange(126, 131), torch.full((8,), -torch.inf)
+    ours = attend(query, *hide(keys, values, at, window), at, window, 0.25, causal=causal, from_row=from_row)
+    right = expected(query, keys, values, at, window, no_sinks, causal, from_row)
+    assert (ours.double() - right).abs().max() <= 4 * torch.finfo(torch.bfloat16).eps * right.abs().max()
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,12 @@ def compiled() -> dict[str, list[int]]:
     from engine.kernels.cuda import linear as linears
     from engine.kernels.cuda.attention import attend
     from engine.kernels.cuda.delta import mix_step
+    from engine.kernels.cuda.heads import _joined
     from engine.kernels.cuda.linear import GpuLinear
     from engine.kernels.cuda.qkv_rope_cache import place
     from engine.kernels.cuda.rmsnorm import add_normed, normed
     from engine.kernels.cuda.sample import pick_rows
+    from engine.kernels.torch import Notes
     from engine.layers.delta_places import LinearShape, Places
 
     made: dict[str, dict[str, int]] = {}
@@ -79,6 +81,10 @@ def compiled() -> dict[str, list[int]]:
             qkv, angles = empty(rows, 40 * 256), empty(rows, 64)
             query = place(qkv, angles, angles, empty(20, 256, dtype=torch.float32), 1e-6, keys, values, at, 16)
             attend(query, keys, values, at, None, 0.1, qkv)
+            for causal in (True, False):  # a block of a DFlash head
+                attend(query, keys, values, at, 512, 0.1, causal=causal, from_row=False)
+            context, table = empty(rows, 8 * 256), empty(33024, 256)
+            place(context, table, table, empty(4, 256, dtype=torch.float32), 1e-6, keys, values, at, 0, table=True)
             if capability == COMPILED[0]:
                 continue
             attend(query, keys, values, at, None, 0.1, sinks=empty(16))
@@ -87,9 +93,21 @@ def compiled() -> dict[str, list[int]]:
             parts = shape.parts_of(empty(rows, shape.conv_dim + 32 * 130))
             places = Places.of(at, shape, 17, False)
             mix_step(delta, parts, places, empty(*states, dtype=torch.float32), empty(*inputs))
+            ids, picked = empty(151936, dtype=torch.int64), empty(2, 16, dtype=torch.int64)
+            block = Notes(at[:1], at[:1], picked, ids, None, None)
             for temperature in (0.0, 0.8):
                 tokens, keys_of_rows = empty(151936, dtype=torch.int32), empty(rows, 2, dtype=torch.int32)
                 pick_rows(empty(rows, 151936), tokens, keys_of_rows, temperature)
+                pick_rows(empty(rows, 151936), tokens, keys_of_rows, temperature, block)
+            moved = empty(5, dtype=torch.int64)  # some of it not aligned
+            noted = Notes(moved[3:4], moved[4:], picked, ids, moved[1:2], moved[2:4])
+            pick_rows(empty(1, 151936), tokens, keys_of_rows, 0.8, noted)
+            joined, hidden = empty(rows, 2 * 4096), empty(rows, 4096)
+            for before in (None, at):
+                _joined[(rows,)](
+                    empty(151936, 4096), ids[1:], before, hidden, scale, scale, joined, hidden, 1e-6,
+                    SIZE=4096, PADDED=4096, num_warps=16,
+                )  # fmt: skip
     return {name: list(binaries.values()) for name, binaries in made.items()}
 
 
@@ -104,11 +122,14 @@ def test_every_kernel_compiles_fits_and_knows_no_number_of_rows(tmp_path: Path) 
     assert done.returncode == 0, done.stderr[-3000:]
     kernels = json.loads(done.stdout.splitlines()[-1])
     first, second = (f"{chip} " for chip in COMPILED)
-    matrices, others = ("_attend", "_combine", "_place"), ("_add_normed", "_best_of_rows", "_gated_norm", "_normed")
-    wanted = {f"{first}{name}": 1 for name in matrices} | {f"{first}linear_rows": 2}
-    wanted |= {f"{second}{name}": 1 for name in (*matrices, *others, "_delta_step")}
-    # three linears; greedy, and with noise; with gates, and with sinks
-    wanted |= {f"{second}linear_rows": 3, f"{second}_best_of_blocks": 2, f"{second}_combine": 2}
+    others = ("_add_normed", "_gated_norm", "_normed")
+    # with gates, and two masks of a head's; a step's, and a head's context
+    wanted = {f"{first}_attend": 3, f"{first}_combine": 3, f"{first}_place": 2, f"{first}linear_rows": 2}
+    wanted |= {f"{second}{name}": 1 for name in (*others, "_delta_step")}
+    wanted |= {f"{second}_attend": 3, f"{second}_combine": 4, f"{second}_place": 2}
+    # three linears; greedy, and with noise, each noted or not; not noted, a block's, a chain's; a chain, and a catch-up
+    wanted |= {f"{second}linear_rows": 3, f"{second}_best_of_blocks": 4, f"{second}_best_of_rows": 3}
+    wanted |= {f"{second}_joined": 2}
     assert {name: len(sizes) for name, sizes in kernels.items()} == wanted
     for name, sizes in kernels.items():
         assert max(sizes) <= CHIPS[int(name.split()[0])][1], name

@@ -156,5 +156,6 @@ def test_small_uniforms_keep_their_noise() -> None:
         chosen, margin = pick_rows(torch.tensor([[0.0, -1000.0]]), pair, keys, 1.0)
         assert chosen.tolist() == [0] and abs(float(margin) - 1000) < 1e-2
         values, seconds, places = torch.empty(1, 1), torch.empty(1, 1), torch.empty(1, 1, dtype=torch.int32)
-        sample._best_of_blocks[(1, 1)](rows, one, keys, values, seconds, places, 1, 1, 1.0, GREEDY=False, BLOCK=16)
+        given = rows, one, keys, None, None, values, seconds, places
+        sample._best_of_blocks[(1, 1)](*given, 1, 1, 1.0, GREEDY=False, BLOCK=16)
         torch.testing.assert_close(values[0], noise[extreme : extreme + 1], rtol=1e-5, atol=1e-5)

@@ -161,8 +161,8 @@ def nothing(*arguments: Any, attend: Any = decoder.attend) -> Any:
     return torch.zeros_like(attend(*arguments))
 
 
-def without_noise(rows: Any, tokens: Any, keys: Any, temperature: float, pick: Any = sample.pick_rows) -> Any:
-    return pick(rows, tokens, torch.zeros_like(keys), temperature)
+def without_noise(rows: Any, tokens: Any, keys: Any, *others: Any, pick: Any = sample.pick_rows) -> Any:
+    return pick(rows, tokens, torch.zeros_like(keys), *others)
 
 
 FAULTY = [
