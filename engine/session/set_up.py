@@ -88,12 +88,9 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
             if not fault:
                 raise
             log.warning("a race could not be set up", exc_info=True)
-        if fault == "kernels":
-            if fault in tried or not loaded.step_down(why):
-                raise ending(fault, why, loaded.prepared.kernels, needed)
-        elif room:
+        if fault == "memory" and room:
             room = 0
-        elif fault in tried:
+        elif fault in tried or (fault == "kernels" and not loaded.step_down(why)):
             raise ending(fault, why, loaded.prepared.kernels, needed)
         tried.add(fault)
 
