@@ -151,7 +151,8 @@ def reason_against_decoder(model: Any) -> str | None:
         return f"its embedding is a {type(embedding).__name__}, or does more than its class says; or its head does"
     if why := reason_against(model.lm_head):
         return why
-    for layer in fused.layers:
+    layers: Any = fused.layers
+    for layer in layers:
         attention, mlp = layer.self_attn, layer.mlp
         for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj):
             if why := reason_against(linear):
@@ -167,6 +168,6 @@ def reason_against_decoder(model: Any) -> str | None:
             return f"its sizes are no multiples of {LANES}, or its heads' of {2 * LANES} up to {MOST_DIM}"
         if any(norm.eps != fused.norm.eps for norm in (*layer.norms, *attention.norms)):
             return "its norms differ in eps"
-    if len({_sizes(layer) for layer in fused.layers}) > 1:
+    if len({_sizes(layer) for layer in layers}) > 1:
         return "its layers differ"
     return None

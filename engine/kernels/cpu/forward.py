@@ -43,7 +43,6 @@ class NativeForward:
         self._arguments = ModelArguments(*pointers, *weight.shape, len(kv), scale)
         self._arguments_at = ctypes.byref(self._arguments)
         self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
-        self._places: dict[int, tuple[Tensor, Tensor, int, int]] = {}
         kernels = self._decoder.kernels
         self._forward, self._keep = kernels.photofinish_forward, kernels.photofinish_keep
 
@@ -65,11 +64,10 @@ class NativeForward:
         span = self._decoder.span(length, at, num_rows)
         ids_at = POINTER(address(ids, torch.long, 1, num_rows))
         parents_at = None if parents is None else POINTER(address(parents, torch.int32, num_rows))
-        if want_logits:
-            x, logits, x_at, logits_at = self._places.get(num_rows) or self._place(num_rows)
-        else:
-            x, logits = torch.empty(num_rows, hidden, dtype=self._logits.dtype), None
-            x_at, logits_at = x.data_ptr(), None
+        if want_logits and len(self._logits) < num_rows:
+            self._logits = self._logits.new_empty(num_rows, self._head.out_features)
+        x = self._logits.new_empty(num_rows, hidden)
+        logits = self._logits[:num_rows] if want_logits else None
         kept = torch.empty(self._arguments.num_layers + 1, num_rows, hidden, dtype=x.dtype) if want_hidden else None
         tables = self._decoder.tables_for(length)  # kept alive by this call
         done = self._forward(
@@ -77,9 +75,9 @@ class NativeForward:
             self._caches,
             tables[1],
             ids_at,
-            POINTER(x_at),
+            POINTER(x.data_ptr()),
             None if kept is None else POINTER(kept.data_ptr()),
-            POINTER(logits_at),
+            None if logits is None else POINTER(logits.data_ptr()),
             parents_at,
             *span,
         )
@@ -95,12 +93,3 @@ class NativeForward:
         path = (ctypes.c_int32 * len(rows))(*rows)
         sizes = map(NUMBER, (self._arguments.num_layers, *self._size))
         self._keep(self._caches, *sizes, NUMBER(at), path, NUMBER(len(rows)))
-
-    def _place(self, num_rows: int) -> tuple[Tensor, Tensor, int, int]:
-        """Rows and logits of a step of that many rows, and their addresses. All widths share the logits' memory."""
-        if len(self._logits) < num_rows:
-            self._logits = self._logits.new_empty(num_rows, self._head.out_features)
-            self._places.clear()
-        x, logits = self._logits.new_empty(num_rows, self._arguments.hidden), self._logits[:num_rows]
-        self._places[num_rows] = x, logits, x.data_ptr(), logits.data_ptr()
-        return self._places[num_rows]
