@@ -44,7 +44,7 @@ def quick_races(patch: pytest.MonkeyPatch, cache: Path) -> None:
     patch.setattr(graphs, "WARM_UPS", 1)
     patch.setattr("engine.exactness.probe.MIN_ROWS", 4)
     patch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
-    patch.setattr(set_up, "read_roofline", lambda *unused: None)
+    patch.setattr(set_up, "roofline_figures", lambda *unused: None)
 
 
 def on_device(folder: Any = TRAINED) -> LoadedModel:
