@@ -1,6 +1,5 @@
 """The cache folder, and small JSON values in it. Standard library only."""
 
-import contextlib
 import json
 import logging
 import os
@@ -65,7 +64,5 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(new, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            new.unlink()
-        raise
+    finally:
+        new.unlink(missing_ok=True)

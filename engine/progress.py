@@ -4,7 +4,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 # progress(text, share): what is going on, and the share done, from 0 to 1, or None if unknown.
@@ -53,10 +53,8 @@ def quiet(only_hub: bool = False) -> Iterator[None]:
 def collected(stream: Iterator[Item], progress: Progress) -> list[Item]:
     """All events of a race. `progress` is called after each and may raise to give up: the race is closed then."""
     items = []
-    try:
+    with closing(stream):  # type: ignore[type-var]
         for item in stream:
             items.append(item)
             progress(RACING, None)
-    finally:
-        stream.close()  # type: ignore[attr-defined]
     return items

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BytesIO
@@ -165,11 +166,8 @@ def _misfit(value: Any, shape: Any) -> str:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise UsageError(f"duplicate key {short(key)} in one object")
-            seen.add(key)
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise UsageError(f"duplicate key {short(key)} in one object")
     return value
 
 

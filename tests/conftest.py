@@ -117,4 +117,4 @@ def narrow(monkeypatch: pytest.MonkeyPatch, few_rows: None) -> None:
     from engine.session import set_up
 
     monkeypatch.setattr(set_up, "candidates", lambda *unused, **more: (1, 4))
-    monkeypatch.setattr(set_up, "read_roofline", lambda *unused: None)
+    monkeypatch.setattr(set_up, "roofline_figures", lambda *unused: None)

@@ -16,7 +16,7 @@ from engine.what_if.judged import WhatIf
 from engine.what_if.read import what_if_of
 
 from ..web.colours import DRAFT, EACH_DRAFTER, KEPT, PLAIN_STEP, REACHED, VERIFY
-from .plots import Chart, axes, bars, legend_below, line, percent, points, shown
+from .plots import Chart, axes, bars, legend_below, line, percent, shown
 
 MS = 1000.0
 OVER_TIME, FIRST = "Tokens over time", "First guess by draft length"
@@ -38,8 +38,7 @@ def charts(recording: Recording | None) -> tuple[Chart, ...]:
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
-    bound = roofline(recording, events, plain)
-    of_steps = step_times(done, plain_step_s, bound.sentence if bound else "", recording.on_servers)
+    of_steps = step_times(done, plain_step_s, roofline(recording, events, plain), recording.on_servers)
     return tokens_over_time(recording), of_steps, acceptance(events, lane), first_guess(recording)
 
 
@@ -110,8 +109,7 @@ def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
     kept = "token %{x}: kept in %{y:.0f} % of drafts"
     bars(figure, place, percents, "of all drafts", KEPT, "", kept)
     reached, hover = [None if value is None else 100 * value for value in conditional], "if all before it were kept"
-    points(figure, place, reached, hover, "lines+markers", REACHED, "diamond", f"{kept} {hover}")
-    figure.data[-1].update(line_dash="dash", marker_size=7)
+    line(figure, place, reached, hover, REACHED, f"{kept} {hover}", "dash", "diamond")
     legend_below(figure)
     figure.update_yaxes(range=[0, 105])
     figure.update_xaxes(dtick=1 if len(share) <= 16 else None)
@@ -146,7 +144,7 @@ def _first_guess(what_if: WhatIf) -> tuple[Any, str]:
     for number, (drafter, by_k) in enumerate(shares.items()):
         colour, hover = EACH_DRAFTER[number % len(EACH_DRAFTER)], "right in %{y:.0f} % of steps at k = %{x}"
         percents = [100 * share for share in by_k.values()]
-        points(figure, list(by_k), percents, _name(drafter), "lines+markers", colour, "circle", hover)
+        line(figure, list(by_k), percents, _name(drafter), colour, hover, symbol="circle")
     legend_below(figure)
     figure.update_xaxes(dtick=1 if len(what_if.costs.verify_s) <= 17 else None)
     drafter, by_k = max(shares.items(), key=lambda item: item[1][0] - item[1][max(item[1])])

@@ -27,27 +27,26 @@ def shown(text: str, more: str = "") -> str:
     return (line if len(line) <= most else line[: most - 1] + "…") + more
 
 
-def points(
-    figure: Any, x: Sequence[Any], y: Sequence[float | None], name: str, how: str, colour: str, symbol: str, hover: str
+def line(
+    figure: Any,
+    x: Sequence[Any],
+    y: Sequence[float | None],
+    name: str,
+    colour: str,
+    hover: str,
+    dash: str = "solid",
+    symbol: str | None = None,
 ) -> None:
-    """Add one value for each x, in plotly's mode `how`."""
+    """Add a line through one value for each x, which the symbol marks."""
     figure.add_scatter(
         x=x,
         y=y,
         name=name,
-        mode=how,
-        line={"color": colour, "width": 2},
-        marker={"symbol": symbol, "size": 6 if symbol == "circle" else 11, "color": colour},
+        mode="lines+markers" if symbol else "lines",
+        line={"color": colour, "width": 2, "dash": dash},
+        marker={"symbol": symbol, "size": 6 if symbol == "circle" else 7, "color": colour},
         hovertemplate=f"{hover}<extra></extra>",
     )
-
-
-def line(
-    figure: Any, x: Sequence[Any], y: Sequence[float], name: str, colour: str, hover: str, dash: str = "solid"
-) -> None:
-    """Add a line through one value for each x."""
-    points(figure, x, y, name, "lines", colour, "circle", hover)
-    figure.data[-1].line.dash = dash
 
 
 def axes(x: str, y: str) -> Any:

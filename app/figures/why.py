@@ -26,8 +26,7 @@ def compared_of(recording: Recording) -> Compared | None:
 
 def why(recording: Recording | None) -> tuple[Chart, ...]:
     """The figures for the speculative lane on the page. None: the empty ones."""
-    race = None if recording is None else compared_of(recording)
-    if recording is None or race is None:
+    if recording is None or (race := compared_of(recording)) is None:
         return tuple(Chart(title, None, NO_RATIO) for title in FIGURES)
     return tuple(Chart(title, *draw(recording, race)) for title, draw in FIGURES.items())
 

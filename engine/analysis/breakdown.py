@@ -8,16 +8,14 @@ the tokens per step, and c the seconds per step:
 """
 
 import re
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 from ..core.events import LaneEvent, Step, steps
 from ..core.spec import BASELINE, PLAIN, SPECULATIVE
 from .loops import loop_start, with_counters
-from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, seconds_of, speedup
+from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, seconds_of, speedup, until
 
 MAX_SPEEDUP = 1e6
 
@@ -106,7 +104,7 @@ class Compared:
     def before_the_loop(self) -> tuple[int, float | None] | None:
         """For a looping text, the number of tokens before the loop and the speed-up over them; None for any other."""
         start = loop_start(with_counters(self.lane))
-        return None if start is None else (start, speedup(_until(self.plain, start), self.lane))
+        return None if start is None else (start, speedup(until(self.plain, start), self.lane))
 
 
 def compared(
@@ -120,10 +118,4 @@ def compared(
     if gain is None or not 1 / MAX_SPEEDUP < gain < MAX_SPEEDUP:
         return None
     before = lane_metrics(events, plain).prefill_s, lane_metrics(events, lane).prefill_s
-    return Compared(_until(alone, num), _until(done, num), gain, before)
-
-
-def _until(done: Sequence[Step], num_tokens: int) -> Sequence[Step]:
-    """The steps up to and including the one that reaches `num_tokens`."""
-    counts = list(accumulate(len(step.token_ids) for step in done))
-    return done[: bisect_left(counts, num_tokens) + 1] if num_tokens else []
+    return Compared(until(alone, num), until(done, num), gain, before)

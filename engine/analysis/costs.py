@@ -61,16 +61,15 @@ def filled(times: Times, shape: Mapping[int, float]) -> dict[int, float]:
 
 def _rising(times: Times) -> dict[int, float]:
     """Means by size, pooled where they fall."""
-    pools: list[tuple[float, list[int]]] = []
-    num: dict[int, int] = {size: len(values) for size, values in times.items()}
+    pools: list[tuple[float, int, list[int]]] = []
     for size, values in times.items():
-        mean, together = _mean(values), [size]
+        mean, num, together = _mean(values), len(values), [size]
         while pools and pools[-1][0] > mean:
-            before, sizes = pools.pop()
-            weights = sum(num[s] for s in sizes), sum(num[s] for s in together)
-            mean, together = statistics.fmean((before, mean), weights), sizes + together
-        pools.append((mean, together))
-    return {size: mean for mean, together in pools for size in together}
+            before, num_before, sizes = pools.pop()
+            mean = statistics.fmean((before, mean), (num_before, num))
+            num, together = num_before + num, sizes + together
+        pools.append((mean, num, together))
+    return {size: mean for mean, _, together in pools for size in together}
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 
 from ..core.events import Step
 from .metrics import share
@@ -69,13 +69,11 @@ def repeated_share(token_ids: Sequence[int]) -> float:
 
 def loop_start(token_ids: Sequence[int]) -> int | None:
     """Index of the first token of a looping text's longest run of repeated tokens; None for any other text."""
-    repeated, start, longest = _repeated(token_ids), 0, (0, 0)
+    repeated = _repeated(token_ids)
     if share(repeated) <= LOOPS_ABOVE:
         return None
-    for place, copied in enumerate(repeated):
-        start = start if copied else place + 1
-        longest = max(longest, (place + 1 - start, -start))
-    return -longest[1]
+    runs = [list(run) for copied, run in groupby(range(len(repeated)), repeated.__getitem__) if copied]
+    return max(runs, key=len)[0]
 
 
 def loop_sentence(token_ids: Sequence[int]) -> str | None:

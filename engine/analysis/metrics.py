@@ -6,6 +6,7 @@ drafted, no step, no time) is None, never NaN or infinity.
 # Twin: app/web/base/model.js, for replays; compared by test_the_numbers_of_a_replay_are_those_of_the_engine.
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -221,6 +222,12 @@ def seconds_of(done: Sequence[Step]) -> float:
     return sum(step.seconds for step in done)
 
 
+def until(done: Sequence[Step], num_tokens: int) -> Sequence[Step]:
+    """The steps up to and including the one that reaches `num_tokens`."""
+    counts = list(accumulate(len(step.token_ids) for step in done))
+    return done[: bisect_left(counts, num_tokens) + 1] if num_tokens else []
+
+
 def _untimed(done: Sequence[Step]) -> Sequence[Step]:
     """The first steps of a server's lane, which arrived with its first text: their time is the prefill's."""
     first = next((i for i, step in enumerate(done) if step.seconds > 0 or step.width is not None), len(done))
@@ -228,13 +235,8 @@ def _untimed(done: Sequence[Step]) -> Sequence[Step]:
 
 
 def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
-    seconds, num_tokens = 0.0, 0
-    for step in done:
-        if num_tokens >= n:
-            break
-        seconds += step.seconds
-        num_tokens += len(step.token_ids)
-    return ratio(seconds, num_tokens - num_tokens_of(_untimed(done)))
+    charged = until(done, n)
+    return ratio(seconds_of(charged), num_tokens_of(charged) - num_tokens_of(_untimed(done)))
 
 
 def _relative_error(steps: Iterable[Step]) -> float | None:

@@ -4,7 +4,6 @@ A header's "roofline" is {"bytes_per_step", "bandwidth_bytes_per_s", "how"}; old
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from ..core.events import LaneEvent, steps
@@ -15,45 +14,28 @@ BOUND = 0.5  # from this share of the bandwidth on, a step spends most of its ti
 MAX_BYTES = 1e18
 
 
-@dataclass(frozen=True, slots=True)
-class Roofline:
-    """step_s: the plain lane's median step in seconds, above 0. num_bytes: what it must read. bandwidth: bytes per
-    second."""
-
-    step_s: float
-    num_bytes: float
-    bandwidth: float
-
-    @property
-    def share(self) -> float:
-        """The share of the bandwidth that num_bytes / step_s uses. Above 1, part of the data came from a cache, so
-        memory does not bound the step."""
-        return self.num_bytes / self.step_s / self.bandwidth
-
-    @property
-    def sentence(self) -> str:
-        """The share in words, for viewers of the race."""
-        step = f"The plain lane's median step of {1000 * self.step_s:.{1 if self.step_s >= 1e-3 else 3}f} ms"
-        why = f"(it must read {amount(self.num_bytes)}; this device reads {amount(self.bandwidth)}/s)"
-        if self.share > 1:
-            return (
-                f"{step} is shorter than memory would take {why}: the weights are at least partly held in cache, and "
-                "memory bandwidth does not bound plain decoding here."
-            )
-        used = f"{step} used {100 * self.share:.0f} % of the memory bandwidth {why}"
-        if self.share < BOUND:
-            return f"{used}: something else bounds it, arithmetic or overhead, so plain decoding could go faster here."
-        return (
-            f"{used}, so plain decoding could be at most {1 / self.share:.1f} times as fast. A step that checks "
-            "several tokens reads hardly more."
-        )
-
-
-def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str = PLAIN) -> Roofline | None:
-    """The roofline of the lane called `plain`; None if the header has no usable figures or the lane has no steps."""
+def roofline(header: Mapping[str, Any], events: Iterable[LaneEvent], plain: str = PLAIN) -> str:
+    """What share of the bandwidth the lane called `plain` used, in a sentence, for viewers of the race; "" if the
+    header has no usable figures or the lane has no steps."""
     num_bytes, bandwidth = _figures(header, "bytes_per_step", "bandwidth_bytes_per_s")
     step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
-    return Roofline(step_s, num_bytes, bandwidth) if step_s and num_bytes and bandwidth else None
+    if not (step_s and num_bytes and bandwidth):
+        return ""
+    share = num_bytes / step_s / bandwidth
+    step = f"The plain lane's median step of {1000 * step_s:.{1 if step_s >= 1e-3 else 3}f} ms"
+    why = f"(it must read {amount(num_bytes)}; this device reads {amount(bandwidth)}/s)"
+    if share > 1:  # part of the data came from a cache
+        return (
+            f"{step} is shorter than memory would take {why}: the weights are at least partly held in cache, and "
+            "memory bandwidth does not bound plain decoding here."
+        )
+    used = f"{step} used {100 * share:.0f} % of the memory bandwidth {why}"
+    if share < BOUND:
+        return f"{used}: something else bounds it, arithmetic or overhead, so plain decoding could go faster here."
+    return (
+        f"{used}, so plain decoding could be at most {1 / share:.1f} times as fast. A step that checks several tokens "
+        "reads hardly more."
+    )
 
 
 def _figures(header: Mapping[str, Any], *names: str) -> list[float | None]:

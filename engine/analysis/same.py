@@ -237,23 +237,15 @@ def _grade(d: Difference, same_class: bool, dtype: str, both: str) -> tuple[Kind
     )
     close = f"; the two candidates are {d.margin:.3g} apart; rounding between these widths is {d.rounding:.2g}"
     if same_class:
-        return (
-            "different",
-            f"{FAULT}: {where}{close}; these widths were probed to be bit-equal, so this should never happen",
-        )
-    if not d.rounding_share <= ROUNDING_SHARE.get(dtype, 0.0):  # NaN is no rounding
-        return (
-            "different",
-            f"{FAULT}: {where}{close}; the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much "
-            "for rounding",
-        )
-    if not d.margin <= NEAR_TIE_ROUNDINGS * d.rounding:
-        return "different", f"{FAULT}: {where}{close}; the margin is too large for rounding"
-    return (
-        "near_tie",
-        f"{VERDICTS['near_tie'].head}: {where}{close}: different widths sum in a different order, which flips a near "
-        "tie",
-    )
+        fault = "these widths were probed to be bit-equal, so this should never happen"
+    elif not d.rounding_share <= ROUNDING_SHARE.get(dtype, 0.0):  # NaN is no rounding
+        fault = f"the rows differ by {100 * d.rounding_share:.1f} % of their spread, too much for rounding"
+    elif not d.margin <= NEAR_TIE_ROUNDINGS * d.rounding:
+        fault = "the margin is too large for rounding"
+    else:
+        why = "different widths sum in a different order, which flips a near tie"
+        return "near_tie", f"{VERDICTS['near_tie'].head}: {where}{close}: {why}"
+    return "different", f"{FAULT}: {where}{close}; {fault}"
 
 
 def width_at(steps: Sequence[Step], position: int) -> int | None:

@@ -92,9 +92,8 @@ PAYS = {
 
 def to_json() -> dict[str, Any]:
     """The constant SAYS of the page's programs."""
-    same = {kind: asdict(words) for kind, words in VERDICTS.items()}
     return {
-        "same": same,
+        "same": {kind: asdict(words) for kind, words in VERDICTS.items()},
         "one_text": ONE_TEXT,
         "not_as_it_is": NOT_AS_IT_IS,
         "loops": LOOPS,

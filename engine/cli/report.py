@@ -56,8 +56,8 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
     for line in _at_every_k(recording, metrics):
         console.print(Text(line))
     plain = spec.first(PLAIN)
-    if (bound := roofline(recording, events, plain)) is not None:
-        console.print(Text(bound.sentence))
+    if bound := roofline(recording, events, plain):
+        console.print(Text(bound))
     for name, verdict in sorted(recording["verdicts"].items(), key=lambda item: item[0] == plain):
         words = clean(verdict["sentence"])
         console.print(Text(f"plain lane: {words}") if name == plain else Text(words, _style(verdict)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,10 +35,8 @@ def versions(kernels: str = "", packages: Iterable[str] = PACKAGES) -> dict[str,
     (`Kernels.describe`), if any ran."""
     by_package = {"python": platform.python_version()}
     for name in packages:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             by_package[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     if kernels:
         by_package["kernels"] = kernels
     return by_package

@@ -35,19 +35,13 @@ DECODERS = {"Gemma3TextModel", "LlamaModel", "MistralModel", "Qwen2Model", "Qwen
 HYBRIDS = {"Qwen3_5TextModel"}
 ANGLES_BY_TYPE = {"Gemma3TextModel"}
 EVERY_LAYER = "layer"
-HEADS = {
-    "Gemma3ForCausalLM",
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-    "Qwen3_5ForCausalLM",
-}  # transformers' classes that do just this: the decoder, then `lm_head`, then, if configured, a cap on the logits
+FAMILIES = ("Gemma3", "Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3_5")
+# Classes that do just this: the decoder, then `lm_head`, then, if configured, a cap on the logits.
+HEADS = {f"{family}ForCausalLM" for family in FAMILIES}
 PRE_NORM = ("input_layernorm", "post_attention_layernorm")
 SANDWICH = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
 # Class -> its norms: before attention and MLP, or before and after both. A linear layer counts as attention.
-LAYERS: dict[str, tuple[str, ...]] = {"Gemma3DecoderLayer": SANDWICH}
-LAYERS |= {f"{name}DecoderLayer": PRE_NORM for name in ("Llama", "Mistral", "Qwen2", "Qwen3", "Qwen3_5")}
+LAYERS = {f"{family}DecoderLayer": SANDWICH if family == "Gemma3" else PRE_NORM for family in FAMILIES}
 
 
 def fuse(model: nn.Module, by_layer_norm: bool) -> None:

@@ -66,14 +66,10 @@ def is_intact(folder: Path) -> bool:
     with suppress(UsageError):
         if manifest.get("source", {}).get("sha256") != _package().EXPECTED_SHA256:
             return False
-    files = manifest.get("files")
+    files: Any = manifest.get("files")
     try:
-        return (
-            isinstance(files, dict)
-            and len(files) > 0
-            and all((folder / name).stat().st_size == size for name, size in files.items())
-        )
-    except OSError:
+        return bool(files) and files == {name: (folder / name).stat().st_size for name in files}
+    except (OSError, TypeError):
         return False
 
 

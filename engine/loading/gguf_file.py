@@ -56,9 +56,7 @@ class GgufFile:
         )
         num_rows = max(1, CHUNK_VALUES // row_length)
         for first in range(0, len(raw), num_rows):
-            block = raw[first : first + num_rows]
-            plain = {GGMLQuantizationType.F32: np.float32, GGMLQuantizationType.F16: np.float16}.get(entry.kind)
-            yield dequantize(block.view(plain) if plain else block, entry.kind)
+            yield dequantize(raw[first : first + num_rows], entry.kind)
 
     def _scalar(self, code: str) -> Any:
         (value,) = struct.unpack_from("<" + code, self._data, self._position)

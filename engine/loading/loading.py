@@ -90,17 +90,13 @@ class LoadedModel:
         rung; raises RaceError if the device is lost."""
         from ..runner.prepare import lowered
 
-        for companion in self.companions:
-            companion.step_down(why)
+        for companion in self._attached.values():
+            if isinstance(companion, LoadedModel):
+                companion.step_down(why)
         if (lower := lowered(self.prepared, why)) is None:
             return False
         self._attached["prepared"] = lower
         return True
-
-    @property
-    def companions(self) -> list[LoadedModel]:
-        """The models loaded for this one's drafters."""
-        return [model for model in self._attached.values() if isinstance(model, LoadedModel)]
 
     def attached(self, key: Any, make: Callable[[], Any]) -> Any:
         """The result of the first `make()` under that key: something that belongs to this model and serves every

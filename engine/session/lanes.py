@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -122,7 +122,7 @@ def rule_of(order: Order, spec: LaneSpec) -> AcceptRule:
 
 
 def build_drafter(order: Order, widths: Widths, spec: LaneSpec) -> Drafter:
-    """A lane's drafter, without the choice of how much to draft that `sized` adds."""
+    """A lane's drafter, without the choice of how much to draft that `build_lane` adds."""
     accept = rule_of(order, spec)
     context = DrafterContext(
         loaded=order.loaded,
@@ -170,17 +170,13 @@ def build_lane(order: Order, widths: Widths, spec: LaneSpec) -> Lane:
     needed = widths.length, widths.of(spec), drafter.hidden_layers
     target = StaticTarget(order.prepared, *needed, pool=order.pool, on_prefill=on_prefill)
     if isinstance(spec.k, str) and not failure:
+        if not target.takes_trees:
+            kernels = order.prepared.kernels.name
+            order.notes.append(f"lane {spec.name} drafts chains: this model's steps on {kernels} kernels take no trees")
         step_s = [widths.seconds[target.width_for(num + 1)] for num in range(k + 1)]
-        drafter = sized(order, spec, drafter, step_s, target.takes_trees)
+        temperature, size = order.spec.params.temperature, tree_size(spec.k)
+        drafter = AutoDrafter(drafter, step_s, target.takes_trees, temperature, size)
     return Lane(spec, target, drafter, accept, k, failure)
-
-
-def sized(order: Order, spec: LaneSpec, drafter: Drafter, step_s: Sequence[float], takes_trees: bool) -> AutoDrafter:
-    """The drafter with the lane's rule for how much to draft. step_s: see AutoDrafter."""
-    if not takes_trees:
-        kernels = order.prepared.kernels.name
-        order.notes.append(f"lane {spec.name} drafts chains: this model's steps on {kernels} kernels take no trees")
-    return AutoDrafter(drafter, step_s, takes_trees, order.spec.params.temperature, tree_size(spec.k))
 
 
 def reference(order: Order, widths: Widths) -> list[int]:

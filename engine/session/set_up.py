@@ -4,7 +4,7 @@
     within_limits     draft lengths that the drafters can draft
     needed_bytes      the memory that the race needs, compared with what is free
     choose_widths     exact classes (probed, or remembered), seconds of each width, and the widths of every lane
-    read_roofline     the bytes of a plain step, and how fast this device reads
+    roofline_figures  the bytes of a plain step halfway through, and how fast this device reads
     build_lane        a lane's rule, drafter and target (`lanes.py`)
     warm_up           everything that a lane will run, once, untimed (`lanes.py`)
 
@@ -51,7 +51,7 @@ _pools: WeakSet[Any] = WeakSet()  # the graphs' memory of all races that still e
 @dataclass(frozen=True)
 class Ready:
     """A race that can start. needed: the bytes that it takes at least, weights not counted. roofline: the figures of a
-    plain step, or None."""
+    plain step halfway through, or None."""
 
     order: Order
     needed: int
@@ -88,12 +88,9 @@ def set_up(loaded: LoadedModel, spec: RaceSpec, prompt: Prompt, progress: Progre
             if not fault:
                 raise
             log.warning("a race could not be set up", exc_info=True)
-        if fault == "kernels":
-            if fault in tried or not loaded.step_down(why):
-                raise ending(fault, why, loaded.prepared.kernels, needed)
-        elif room:
+        if fault == "memory" and room:
             room = 0
-        elif fault in tried:
+        elif fault in tried or (fault == "kernels" and not loaded.step_down(why)):
             raise ending(fault, why, loaded.prepared.kernels, needed)
         tried.add(fault)
 
@@ -110,7 +107,9 @@ def _new_pool(kernels: Kernels) -> Any:
 
 def _built(order: Order, needed: int) -> Ready:
     widths = choose_widths(order)
-    roofline = read_roofline(order)
+    order.progress("measuring once how fast this machine reads memory, which bounds every step", None)
+    halfway = len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2
+    roofline = roofline_figures(order.prepared, halfway)
     lanes = {lane.name: build_lane(order, widths, lane) for lane in order.spec.lanes}
     order = replace(order, spec=replace(order.spec, lanes=tuple(lane.spec for lane in lanes.values())))
     for lane in lanes.values():
@@ -213,9 +212,3 @@ def time_widths(order: Order, target: StaticTarget) -> dict[int, float]:
         for width, value in target.time_widths(rounds, position, untimed).items():
             known[width] = min(value, known.get(width, value))
     return dict(known)
-
-
-def read_roofline(order: Order) -> dict[str, Any] | None:
-    """The figures of a plain step halfway through the race."""
-    order.progress("measuring once how fast this machine reads memory, which bounds every step", None)
-    return roofline_figures(order.prepared, len(order.prompt.token_ids) + order.spec.params.max_new_tokens // 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -102,7 +102,7 @@ class TorchRace:
         ends, pieces = self.order.ending(), self.order.pieces()
         look = lane.candidates.look if lane.candidates else None
         source = decode_lane(self.order, lane, ends, look, self.end_if_device_fails)
-        try:
+        with closing(source):  # type: ignore[type-var]
             for event in source:
                 if isinstance(event, Step):
                     drafted = pieces.peek(event.drafted, event.follows)
@@ -113,8 +113,6 @@ class TorchRace:
                     lane.steps.append(event)
                 lane.end(event)
                 yield event
-        finally:
-            source.close()  # type: ignore[attr-defined]
 
     def events(self) -> Iterator[LaneEvent]:
         """The race, on the fair clock (or lane after lane, with `solo`). Raises RaceError if the device fails."""

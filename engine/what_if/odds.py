@@ -73,11 +73,8 @@ class Odds:
         rows = {}
         for k in ks:
             steps, seconds = self._race_at(k, step_s, is_block=False)
-            rows[str(k)] = {
-                "steps": steps,
-                "seconds": seconds,
-                "block_steps": self._race_at(k, step_s, is_block=True)[0],
-            }
+            block_steps, _ = self._race_at(k, step_s, is_block=True)
+            rows[str(k)] = {"steps": steps, "seconds": seconds, "block_steps": block_steps}
         return rows
 
     def _race_at(self, k: int, step_s: Sequence[float], is_block: bool) -> tuple[float, float]:

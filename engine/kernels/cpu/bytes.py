@@ -1,14 +1,13 @@
 """A linear with weights of 8 bits and a scale for every 64 inputs of an output (`bytes.h`): half the bytes of
 bfloat16."""
 
-import ctypes
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .build import has
-from .linear import BLOCK, LANES, NativeLinear, reason_against
+from .linear import LANES, NativeLinear, reason_against
 
 GROUP = 64
 SCALE_BYTES = 2
@@ -18,19 +17,11 @@ class ByteLinear(NativeLinear):
     """Replaces an nn.Linear that `reason_against_bytes` accepts; `act` as in NativeLinear. Rows are bfloat16; inside,
     every 64 numbers are rounded to 16 bits by their largest. Sums over 64 inputs are exact, and added in one chain."""
 
-    in_bytes = True
+    in_bytes, kept_as, packs = True, torch.uint8, "photofinish_pack_bytes"
 
-    def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
-        packed = torch.empty(blocks, BLOCK * self._bytes_of_an_output(), dtype=torch.uint8)
-        self._pack(kernels.photofinish_pack_bytes, weight, packed)
-        return packed
-
-    def _bytes_of_an_output(self) -> int:
-        return self.in_features + SCALE_BYTES * -(-self.in_features // GROUP)
-
-    def read(self) -> Tensor:
+    def _size_of_an_output(self) -> int:
         """See NativeLinear; includes the scales."""
-        return self.weights.flatten()[: self.arguments.num * self._bytes_of_an_output()]
+        return self.in_features + SCALE_BYTES * -(-self.in_features // GROUP)
 
 
 def packed(linear: nn.Linear, in_bytes: bool, act: int | None = None) -> NativeLinear:

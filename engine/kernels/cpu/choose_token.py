@@ -28,11 +28,10 @@ class Chooser:
     tokens [vocab]: int32, on the CPU. seed: through splitmix64. max_noise, near: see `sampler.py`."""
 
     def __init__(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> None:
-        self._tokens, self._constants = tokens.contiguous(), (seed, temperature, max_noise, near)
+        self._tokens, self._temperature = tokens.contiguous(), temperature
         themselves = torch.equal(tokens, torch.arange(len(tokens), dtype=tokens.dtype))
         tokens_at = address(self._tokens, torch.int32, None)
-        self._address = None if themselves else tokens_at
-        self._arguments = ChooserArguments()
+        self._arguments = ChooserArguments(None if themselves else tokens_at, 0, seed, temperature, max_noise, near)
         self._choose = library().photofinish_choose
         self._choose.restype = NUMBER
 
@@ -41,10 +40,9 @@ class Chooser:
         finite, or with two scores that only the sampler's own bits tell apart."""
         num_rows, num_columns = rows.shape
         is_other = rows.dtype != torch.bfloat16 or not rows.is_cpu or rows.stride(1) != 1
-        if is_other or (self._constants[1] and num_columns > len(self._tokens)):
+        if is_other or (self._temperature and num_columns > len(self._tokens)):
             return []
-        if self._arguments.num != num_columns:
-            self._arguments = ChooserArguments(self._address, num_columns, *self._constants)
+        self._arguments.num = num_columns
         numbers = NUMBER * num_rows
         chosen = numbers()
         sizes = NUMBER(num_rows), NUMBER(rows.stride(0))

@@ -3,7 +3,6 @@ every row reads only its own columns."""
 
 import ctypes
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from ...layers.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder, is_h
 from ...layers.layers import is_stock
 from .build import INT, NUMBER, POINTER, fields, library
 from .linear import LANES, LinearArguments, NativeLinear, reason_against
-from .tensors import MOST_DIM, address, check_heads
+from .tensors import MOST_DIM, check_heads
 
 # transformers' classes that multiply what they look up by `embed_scale`.
 SCALED_EMBEDDINGS = {"Gemma3TextScaledWordEmbedding"}
@@ -44,20 +43,6 @@ class DecoderArguments(ctypes.Structure):
     )
 
 
-class Caches:
-    """Keys and values of one sequence, for `step.c`: bfloat16 [1, kv_heads, S, dim] for each layer. Raises ValueError
-    if they do not fit the decoder."""
-
-    def __init__(self, kv: Sequence[tuple[Tensor, Tensor]], decoder: DecoderArguments) -> None:
-        self._kept_alive = list(kv)
-        if len(kv) != decoder.num_layers:
-            raise ValueError(f"a decoder of {decoder.num_layers} layers needs as many caches, not {len(kv)}")
-        self.num_layers, self.length = len(kv), kv[0][0].shape[2]
-        self.size = decoder.kv, self.length, decoder.dim
-        sides = (address(side, torch.bfloat16, 1, *self.size) for layer in kv for side in layer)
-        self.addresses = (POINTER * (2 * len(kv)))(*sides)
-
-
 class NativeDecoder(StepDecoder):
     """Replaces a FusedDecoder, for bfloat16 on the CPU, if `reason_against_decoder` accepts it. It is run by a
     NativeForward alone."""
@@ -65,7 +50,7 @@ class NativeDecoder(StepDecoder):
     def __init__(self, fused: FusedDecoder) -> None:
         super().__init__()
         self.embed_tokens, self.angles = fused.embed_tokens, fused.angles
-        self.windows = {layer.self_attn.layer_idx: layer.self_attn.sliding_window for layer in _layers(fused)}
+        self.windows: dict[int, int | None] = {}
         self.linears = nn.ModuleList()
         self._kept_alive: list[Any] = []
         self.arguments = self._of(fused)
@@ -77,10 +62,12 @@ class NativeDecoder(StepDecoder):
         self._size.restype = NUMBER
 
     def _of(self, fused: FusedDecoder) -> DecoderArguments:
-        layers, kinds = _layers(fused), sorted(fused.angles)
+        layers: Any = fused.layers
+        kinds = sorted(fused.angles)
         arguments = (LayerArguments * len(layers))()
         for args, layer, kind in zip(arguments, layers, fused.kinds, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
+            self.windows[attention.layer_idx] = attention.sliding_window
             linears = attention.qkv, attention.o_proj, mlp.down_proj
             args.qkv, args.o, args.down = map(self._linear, linears)
             args.gate_up = self._linear(mlp.gate_up, ACTIVATIONS[type(mlp.act_fn).__name__])
@@ -141,10 +128,6 @@ class NativeDecoder(StepDecoder):
         return rows, NUMBER(at), columns, threads, POINTER(self._room.bytes.data_ptr())
 
 
-def _layers(fused: FusedDecoder) -> list[Any]:
-    return list(fused.layers)
-
-
 def _sizes(layer: Any) -> tuple[Any, ...]:
     attention, mlp = layer.self_attn, layer.mlp
     return (
@@ -168,7 +151,7 @@ def reason_against_decoder(model: Any) -> str | None:
         return f"its embedding is a {type(embedding).__name__}, or does more than its class says; or its head does"
     if why := reason_against(model.lm_head):
         return why
-    layers = _layers(fused)
+    layers: Any = fused.layers
     for layer in layers:
         attention, mlp = layer.self_attn, layer.mlp
         for linear in (attention.qkv, attention.o_proj, mlp.gate_up, mlp.down_proj):

@@ -88,7 +88,7 @@ class NativeEagle3Rows:
             ctypes.addressof(sides),
             *(address(part, torch.float32, self._length, self._dim // 2) for part in angles),
         )
-        self._room, self._room_at, self._room_for = torch.empty(0, dtype=torch.uint8), 0, (-1, 0)
+        self._room = torch.empty(0, dtype=torch.uint8)
         self._fed = torch.zeros(most + 1, size, dtype=torch.bfloat16)
         self._tokens, self._parents = (NUMBER * (most + 1))(), (ctypes.c_int32 * (most + 1))()
         self._most, self._num, self._at = most, 0, 0
@@ -176,16 +176,9 @@ class NativeEagle3Rows:
     ) -> None:
         assert 0 <= at <= self._length - base - num
         threads = torch.get_num_threads()
-        self._make_room(num, threads)
-        if self._call(
-            *self._constants, tokens, features, parents, base, num, at, self._length, *outputs, threads, self._room_at
-        ):
-            raise IndexError(f"a token is outside of the embedding of {self._arguments.words} words")
-
-    def _make_room(self, num: int, threads: int) -> None:
-        """Allocate working memory for that many rows and threads."""
-        if num > self._room_for[0] or threads > self._room_for[1]:
-            self._room_for = most = max(num, self._room_for[0]), max(threads, self._room_for[1])
-            num_bytes = self._room_bytes(self._constants[0], most[0], self._length, most[1])
+        num_bytes = self._room_bytes(self._constants[0], num, self._length, threads)
+        if len(self._room) < num_bytes:
             self._room = torch.empty(num_bytes, dtype=torch.uint8)
-            self._room_at = self._room.data_ptr()
+        where = at, self._length, *outputs, threads, self._room.data_ptr()
+        if self._call(*self._constants, tokens, features, parents, base, num, *where):
+            raise IndexError(f"a token is outside of the embedding of {self._arguments.words} words")

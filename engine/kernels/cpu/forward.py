@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .build import NUMBER, POINTER, fields
-from .decoder import SCALED_EMBEDDINGS, Caches
+from .decoder import SCALED_EMBEDDINGS
 from .tensors import address
 
 
@@ -24,20 +24,25 @@ class ModelArguments(ctypes.Structure):
 
 
 class NativeForward:
-    """What does not change between steps is made once; logits stay in one place, overwritten by the next call."""
+    """What does not change between steps is made once; logits stay in one place, overwritten by the next call. kv: keys
+    and values of one sequence, bfloat16 [1, kv_heads, S, dim] for each layer. Raises ValueError if they do not fit."""
 
     def __init__(self, model: Any, kv: Sequence[tuple[Tensor, Tensor]]) -> None:
         self._decoder, self._head = model.get_decoder(), model.lm_head
-        self._caches = Caches(kv, self._decoder.arguments)
-        embedding = self._decoder.embed_tokens
+        decoder, embedding = self._decoder.arguments, self._decoder.embed_tokens
+        if len(kv) != decoder.num_layers:
+            raise ValueError(f"a decoder of {decoder.num_layers} layers needs as many caches, not {len(kv)}")
+        self._kept_alive, self._length = list(kv), kv[0][0].shape[2]
+        self._size = decoder.kv, self._length, decoder.dim
+        sides = (address(side, torch.bfloat16, 1, *self._size) for layer in kv for side in layer)
+        self._caches = (POINTER * (2 * len(kv)))(*sides)
         self._embeddings = weight = embedding.weight.detach().contiguous()
         scale = float(embedding.embed_scale.to(weight.dtype)) if type(embedding).__name__ in SCALED_EMBEDDINGS else 0.0
-        weights_at = address(weight, torch.bfloat16, None, self._decoder.arguments.hidden)
-        pointers = ctypes.addressof(self._decoder.arguments), ctypes.addressof(self._head.arguments), weights_at
-        self._arguments = ModelArguments(*pointers, *weight.shape, self._caches.num_layers, scale)
+        weights_at = address(weight, torch.bfloat16, None, decoder.hidden)
+        pointers = ctypes.addressof(decoder), ctypes.addressof(self._head.arguments), weights_at
+        self._arguments = ModelArguments(*pointers, *weight.shape, len(kv), scale)
         self._arguments_at = ctypes.byref(self._arguments)
         self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
-        self._places: dict[int, tuple[Tensor, Tensor, int, int]] = {}
         kernels = self._decoder.kernels
         self._forward, self._keep = kernels.photofinish_forward, kernels.photofinish_keep
 
@@ -55,25 +60,24 @@ class NativeForward:
         for invalid ids or parents, ValueError for tensors of other types or sizes."""
         if seen is not None:
             seen.update(self._decoder.windows)
-        num_rows, length, hidden = ids.shape[1], self._caches.length, self._arguments.hidden
+        num_rows, length, hidden = ids.shape[1], self._length, self._arguments.hidden
         span = self._decoder.span(length, at, num_rows)
         ids_at = POINTER(address(ids, torch.long, 1, num_rows))
         parents_at = None if parents is None else POINTER(address(parents, torch.int32, num_rows))
-        if want_logits:
-            x, logits, x_at, logits_at = self._places.get(num_rows) or self._place(num_rows)
-        else:
-            x, logits = torch.empty(num_rows, hidden, dtype=self._logits.dtype), None
-            x_at, logits_at = x.data_ptr(), None
-        kept = torch.empty(self._caches.num_layers + 1, num_rows, hidden, dtype=x.dtype) if want_hidden else None
+        if want_logits and len(self._logits) < num_rows:
+            self._logits = self._logits.new_empty(num_rows, self._head.out_features)
+        x = self._logits.new_empty(num_rows, hidden)
+        logits = self._logits[:num_rows] if want_logits else None
+        kept = torch.empty(self._arguments.num_layers + 1, num_rows, hidden, dtype=x.dtype) if want_hidden else None
         tables = self._decoder.tables_for(length)  # kept alive by this call
         done = self._forward(
             self._arguments_at,
-            self._caches.addresses,
+            self._caches,
             tables[1],
             ids_at,
-            POINTER(x_at),
+            POINTER(x.data_ptr()),
             None if kept is None else POINTER(kept.data_ptr()),
-            POINTER(logits_at),
+            None if logits is None else POINTER(logits.data_ptr()),
             parents_at,
             *span,
         )
@@ -83,18 +87,9 @@ class NativeForward:
 
     def keep(self, at: int, rows: Sequence[int]) -> None:
         """See `Forward`. Raises ValueError for rows that are not ascending, or beyond the cache."""
-        length, ascend = self._caches.length, all(row < after for row, after in pairwise((-1, *rows)))
+        length, ascend = self._length, all(row < after for row, after in pairwise((-1, *rows)))
         if not ascend or not 0 <= at <= length - 1 - max(rows, default=-1):
             raise ValueError(f"rows {list(rows)} from position {at} on do not ascend in a cache of {length}")
         path = (ctypes.c_int32 * len(rows))(*rows)
-        sizes = map(NUMBER, (self._caches.num_layers, *self._caches.size))
-        self._keep(self._caches.addresses, *sizes, NUMBER(at), path, NUMBER(len(rows)))
-
-    def _place(self, num_rows: int) -> tuple[Tensor, Tensor, int, int]:
-        """Rows and logits of a step of that many rows, and their addresses. All widths share the logits' memory."""
-        if len(self._logits) < num_rows:
-            self._logits = self._logits.new_empty(num_rows, self._head.out_features)
-            self._places.clear()
-        x, logits = self._logits.new_empty(num_rows, self._arguments.hidden), self._logits[:num_rows]
-        self._places[num_rows] = x, logits, x.data_ptr(), logits.data_ptr()
-        return self._places[num_rows]
+        sizes = map(NUMBER, (self._arguments.num_layers, *self._size))
+        self._keep(self._caches, *sizes, NUMBER(at), path, NUMBER(len(rows)))

@@ -51,9 +51,8 @@ class CpuKernels(Kernels):
         return attend_rows if build.has_kernels() and is_for(model) else None
 
     def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
-        if not build.has("photofinish_choose"):
-            return None
-        return NativeChooser(tokens, temperature, seed, max_noise, near)
+        has_choice = build.has("photofinish_choose")
+        return NativeChooser(tokens, temperature, seed, max_noise, near) if has_choice else None
 
     def picks(self, token_ids: Tensor, temperature: float, seed: int) -> Picks | None:
         if not build.has("photofinish_picks"):

@@ -44,7 +44,7 @@ class NativeLinear(StepLinear):
     outputs are gates, the other half values, and the result is act(gate) * value. Raises ValueError for rows of
     another dtype or size."""
 
-    in_bytes = False
+    in_bytes, kept_as, packs = False, torch.bfloat16, "photofinish_pack"
 
     def __init__(self, linear: nn.Linear, act: int | None = None) -> None:
         super().__init__(linear)
@@ -52,7 +52,11 @@ class NativeLinear(StepLinear):
         assert k % 2 == 0 and not (act is not None and num % BLOCK)
         self.out_features, self.act = num if act is None else num // 2, act
         kernels, weight = library(), linear.weight.detach().contiguous()
-        self.weights = nn.Buffer(self._packed(kernels, weight, -(-num // BLOCK)), persistent=False)
+        blocks = torch.empty(-(-num // BLOCK), BLOCK * self._size_of_an_output(), dtype=self.kept_as)
+        sizes = NUMBER(num), NUMBER(k), INT(act is not None), INT(torch.get_num_threads())
+        weight_at = POINTER(address(weight, torch.bfloat16, None, None))
+        getattr(kernels, self.packs)(weight_at, POINTER(blocks.data_ptr()), *sizes)
+        self.weights = nn.Buffer(blocks, persistent=False)
         self.arguments = LinearArguments(self.weights.data_ptr(), None, num, k, self.in_bytes)
         if linear.bias is not None:
             self.biases = nn.Buffer(self._in_blocks(linear.bias.detach().float()), persistent=False)
@@ -60,14 +64,9 @@ class NativeLinear(StepLinear):
         self._linear, self._gated = kernels.photofinish_linear, kernels.photofinish_gated
         self._self = ctypes.byref(self.arguments)
 
-    def _packed(self, kernels: ctypes.CDLL, weight: Tensor, blocks: int) -> Tensor:
-        packed = torch.empty(blocks, self.in_features, BLOCK, dtype=weight.dtype)
-        self._pack(kernels.photofinish_pack, weight, packed)
-        return packed
-
-    def _pack(self, pack: Any, weight: Tensor, packed: Tensor) -> None:
-        sizes = (*map(NUMBER, weight.shape), INT(self.act is not None), INT(torch.get_num_threads()))
-        pack(POINTER(address(weight, torch.bfloat16, None, None)), POINTER(packed.data_ptr()), *sizes)
+    def _size_of_an_output(self) -> int:
+        """Numbers of `kept_as` that hold the weights of one output."""
+        return self.in_features
 
     def forward(self, x: Tensor) -> Tensor:
         """x [..., in] -> [..., out]."""
@@ -84,7 +83,7 @@ class NativeLinear(StepLinear):
 
     def read(self) -> Tensor:
         """The weights that a step must read, without the padding of the last block."""
-        return self.weights.flatten()[: self.arguments.num * self.in_features]
+        return self.weights.flatten()[: self.arguments.num * self._size_of_an_output()]
 
     def _in_blocks(self, bias: Tensor) -> Tensor:
         if self.act is not None:

