@@ -17,8 +17,8 @@ from app.jobs.logs import BUG
 from app.jobs.races import GRACE_S
 from app.page.stream import Asked, routes
 from engine.core.errors import RaceError, UsageError
+from tests.helpers.altered import JSON_VALUES as ODD
 from tests.helpers.pageserver import LONG, ORDER
-from tests.helpers.races import JSON_VALUES as ODD
 from tests.helpers.staged import in_loop
 
 MODULES = ("base/events.js", "board/place.js")

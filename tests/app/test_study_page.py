@@ -18,8 +18,8 @@ from engine.core.errors import RaceError, UsageError
 from engine.studies.prompts.prompts import MAX_PROMPTS
 from engine.studies.prompts.rows import Row
 from engine.studies.prompts.study_file import result
+from tests.helpers.altered import JSON_VALUES
 from tests.helpers.machines import SMALL
-from tests.helpers.races import JSON_VALUES
 from tests.helpers.staged import until, watch
 
 CATALOGUE = load(SMALL)

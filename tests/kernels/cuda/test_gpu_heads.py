@@ -36,7 +36,6 @@ from engine.loading.load_head import load_head
 from engine.progress import silent
 from engine.runner.prepare import prepare
 from engine.session import TorchRace, set_up
-from tests.helpers.cuda_races import quick_races
 from tests.helpers.fake_cuda import CUDA, fake_cuda, on_cuda
 from tests.helpers.gpu_kernels import TRITON
 from tests.helpers.heads import (
@@ -309,9 +308,10 @@ def test_a_borrowed_output_layer_is_the_targets_at_present() -> None:
         assert not {"linear_rows", "_attend", "_place"} & set(device.graphs[-1].names)
 
 
+@pytest.mark.usefixtures("narrow")
 def test_what_runs_a_head_is_in_the_races_header(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whose head does not fit would not learn why it is slow."""
-    quick_races(monkeypatch, tmp_path)
+    monkeypatch.setattr(graphs, "WARM_UPS", 1)
     monkeypatch.setattr(set_up, "probe_cached", lambda *unused: WidthClasses(((1,), (4,))))
     with gpu() as (_, loaded):
         case = FORMS["dflash"]["z-lab, sliding, bidirectional"]
