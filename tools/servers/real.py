@@ -49,16 +49,18 @@ model_list:
 - model_name: trained
   litellm_params: {{model: openai/trained, api_base: "http://127.0.0.1:{behind}/v1", api_key: none}}
 """
-# Two in a row, because nginx compresses only for those who ask, and this program does not: an operator's gateway may.
-NGINX = """daemon off; pid {port}.pid; error_log stderr; worker_processes 1; events {{}}
+NGINX_HTTP = """daemon off; pid {port}.pid; error_log stderr; worker_processes 1; events {{}}
 http {{
   access_log off; client_body_temp_path t1; proxy_temp_path t2; fastcgi_temp_path t3; uwsgi_temp_path t4;
-  scgi_temp_path t5; gzip_types *; gzip_min_length 1; gzip_proxied any; proxy_buffering SWITCH; proxy_http_version 1.1;
-  server {{ listen unix:{port}.sock; gzip SWITCH; location / {{ proxy_pass http://127.0.0.1:{behind}; }} }}
-  server {{ listen 127.0.0.1:{port};
-    location / {{ proxy_pass http://unix:{port}.sock:; proxy_set_header Accept-Encoding gzip; }} }}
+  scgi_temp_path t5; gzip_types *; gzip_min_length 1; gzip_proxied any; {servers}
 }}
 """
+# Two in a row, because nginx compresses only for those who ask, and this program does not: an operator's gateway may.
+IN_A_ROW = """proxy_buffering SWITCH; proxy_http_version 1.1;
+  server {{ listen unix:{port}.sock; gzip SWITCH; location / {{ proxy_pass http://127.0.0.1:{behind}; }} }}
+  server {{ listen 127.0.0.1:{port};
+    location / {{ proxy_pass http://unix:{port}.sock:; proxy_set_header Accept-Encoding gzip; }} }}"""
+NGINX = NGINX_HTTP.replace("{servers}", IN_A_ROW)
 SERVERS = {
     "vllm": Server(VLLM, EAGLE3),
     "vllm-thinking": Server(VLLM.replace("serve trained", "serve thinking --reasoning-parser deepseek_r1"), EAGLE3),
