@@ -245,9 +245,9 @@ def test_a_chained_token_takes_few_launches(norm_output: bool, most: int) -> Non
     """A draft would wait for launches, a fifth of a step, and only a GPU would tell."""
     with gpu() as (device, loaded):
         drafter_on(loaded, head_of("eagle3", {"config": {"norm_output": norm_output}}, loaded))
-        counted = launches(device.graphs[-1].names)
+        counted = launches(device.captured[-1])
         assert sum(counted.values()) <= most and counted["linear_rows"] == 5, counted
-        caught_up = launches(device.graphs[-2].names)
+        caught_up = launches(device.captured[-2])
         assert sum(caught_up.values()) <= 18 and caught_up["linear_rows"] == 6, caught_up
 
 
@@ -257,7 +257,7 @@ def test_a_layer_of_a_block_takes_few_launches() -> None:
         counted = []
         for num in (1, 3):
             drafter_on(loaded, head_of("dflash", {"layers": {"num_hidden_layers": num}}, loaded))
-            counted.append(launches(device.graphs[-1].names))
+            counted.append(launches(device.captured[-1]))
         more = counted[1] - counted[0]
         assert more == {"linear_rows": 2 * 5, "_place": 2 * 2, "_attend": 2, "_combine": 2}
         assert sum(counted[0].values()) <= 21, counted[0]
@@ -305,7 +305,7 @@ def test_a_borrowed_output_layer_is_the_targets_at_present() -> None:
         assert type(head.output) is nn.Linear and head.output is loaded.model.get_output_embeddings()
         drafter = drafter_on(loaded, head)
         assert len(proposed(drafter)) == 2 and drafter.runs == ""
-        assert not {"linear_rows", "_attend", "_place"} & set(device.graphs[-1].names)
+        assert not {"linear_rows", "_attend", "_place"} & set(device.captured[-1])
 
 
 @pytest.mark.usefixtures("narrow")
