@@ -73,8 +73,9 @@ def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:
         if k != AUTO and median > 0
     ]
     fixed += [(summary[lane]["median_speedup"] or 0.0, 0, lane) for lane in drafters if is_lane(lane)]
-    fastest = max(sorted(summary), key=lambda name: summary[name]["median_speedup"] or 0.0)
-    engine = {"drafter": fastest, "k": AUTO, "median_speedup": summary[fastest]["median_speedup"], "measured": True}
+    medians = {name: summary[name]["median_speedup"] for name in sorted(summary) if not is_lane(name)}
+    fastest = max(medians, key=lambda name: medians[name] or 0.0, default="")
+    engine = {"drafter": fastest, "k": AUTO, "median_speedup": medians[fastest], "measured": True} if fastest else None
     judged: dict[str, Any] = {"summary": summary, "best": None, "engine": engine, "verdict": UNCLEAR, "doubtful": False}
     if not fixed:
         return judged | {"reason": no_server(drafters, target)}
@@ -82,7 +83,7 @@ def _judged(rows: Sequence[Row], target: str) -> dict[str, Any]:
     if not median:
         return judged | {"reason": NO_RACE}
     best = _best(rows_of[drafter], drafter, -minus_k or None)
-    if engine["median_speedup"] is not None and engine["median_speedup"] <= best["median_speedup"]:
+    if engine and engine["median_speedup"] is not None and engine["median_speedup"] <= best["median_speedup"]:
         judged["engine"] = None
     values, without = _values(rows_of[drafter], best["k"]), best["without"]
     verdict = of_speedups(values)

@@ -69,6 +69,9 @@ def test_rows_say_where_two_texts_differ(plain: str) -> None:
     assert row_of(old).differs_at is None
     with pytest.raises(UsageError, match="ways must be three texts"):
         row_of({**rows[1], "ways": ["a", "b"]})
+    speedups = 0.3377471928732536, 0.4973893180825205, 2.6660993764884178, 2.7267734123572604
+    unequal = [{**rows[0], "speedup": speedup} for speedup in speedups]
+    assert report(list(map(row_of, unequal)), "m")["engine"] is None, "two ways to a median part in their last digit"
     local = {**rows[1], "drafter": "ngram"}
     sides = (rows, rows[:1], [*rows[:1], {**rows[1], "fault": "dead"}], [local])
     said, *others = (report(list(map(row_of, some)), "m", 0)["says"] for some in sides)
