@@ -33,12 +33,7 @@ class DevicePicks:
         self._read = kernels.host_read(2 * max_k)
 
     def pick(
-        self,
-        rows: Tensor,
-        place: Tensor,
-        position: Tensor,
-        token: Tensor | None = None,
-        moved: Tensor | None = None,
+        self, rows: Tensor, place: Tensor, position: Tensor, token: Tensor | None = None, moved: Tensor | None = None
     ) -> Tensor:
         """In a fixed call: pick from rows of logits [n, columns] as Notes of these say; keep the target's ids and how
         far each led the next best, noise included. Returns ids [n] for lookups."""

@@ -65,6 +65,12 @@ def tried(model: PreTrainedModel, kernels: Kernels, progress: Progress = silent)
     return why
 
 
+def end_begun() -> None:
+    """End what `begin` started and nobody waited for: it would compute on the GPU while a race is timed."""
+    while _begun:
+        _begun.popitem()[1].end()
+
+
 def condemn(model: PreTrainedModel, why: str) -> None:
     """Remember not to run the kernels for this model, from which they have been removed."""
     write_json(_name(*_about(model)), {"why": why})
@@ -93,11 +99,7 @@ def _name(config: Any, dtype: torch.dtype, device: torch.device) -> str:
 
 
 def _request(config: Any, dtype: torch.dtype, device: torch.device) -> dict[str, Any]:
-    return {
-        "config": _with_few_layers(config),
-        "dtype": str(dtype).removeprefix("torch."),
-        "device": str(device),
-    }
+    return {"config": _with_few_layers(config), "dtype": str(dtype).removeprefix("torch."), "device": str(device)}
 
 
 def _with_few_layers(config: Any) -> dict[str, Any]:
@@ -133,10 +135,7 @@ class Trial:
         except subprocess.TimeoutExpired:
             return f"no answer for {LIMIT_S:g} s", True
         finally:
-            process.kill()
-            atexit.unregister(process.kill)
-            with suppress(subprocess.TimeoutExpired):  # a GPU that hangs may hold on to it
-                process.wait(GRACE_S)
+            self.end()
             with self._stderr:
                 self._stderr.seek(0)
                 if words := self._stderr.read():
@@ -144,6 +143,12 @@ class Trial:
         code = process.returncode
         status = signal.Signals(-code).name if code < 0 else f"status {code}"
         return why or (f"its process ended with {status}" if code else ""), code in (0, WRONG) or code < 0
+
+    def end(self) -> None:
+        self._process.kill()
+        atexit.unregister(self._process.kill)
+        with suppress(subprocess.TimeoutExpired):  # a GPU that hangs may hold on to it
+            self._process.wait(GRACE_S)
 
 
 _begun: dict[str, Trial] = {}

@@ -16,7 +16,7 @@ from ..layers.decoder import fuse
 from ..layers.delta_rule import fix_linear_layers
 from ..progress import Progress, quiet, silent
 from .agreement import check_agreement
-from .kernel_trial import condemn, tried
+from .kernel_trial import condemn, end_begun, tried
 from .prepared import Prepared
 from .target import LENGTH_BUCKET, StaticTarget
 
@@ -47,6 +47,8 @@ def prepare(model: PreTrainedModel, kernels: Kernels | None = None, progress: Pr
         if isinstance(error, PhotofinishError):
             raise
         raise UnsupportedModel(f"{kind} does not run on the fixed step: {in_a_line(error)}") from error
+    finally:
+        end_begun()
 
 
 def _prepare(model: PreTrainedModel, kernels: Kernels | None, progress: Progress) -> Prepared:

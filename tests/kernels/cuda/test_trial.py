@@ -203,6 +203,19 @@ def test_a_device_without_memory_is_no_verdict(quick: None, monkeypatch: pytest.
 # Both
 
 
+def test_a_trial_that_nobody_waits_for_is_over_before_a_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing can be captured it would go on computing on the GPU, and be in the times of the first race."""
+    monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-S", "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(preparing, "_check_graph", Mock(side_effect=RaceError("nothing can be captured")))
+    model = fresh("qwen3", torch.bfloat16)
+    with fake_cuda(tries=True):
+        kernel_trial.begin(model.config, torch.bfloat16, CUDA)
+        (trial,) = kernel_trial._begun.values()
+        with pytest.raises(RaceError, match="nothing can be captured"):
+            preparing.prepare(on_cuda(model))
+    assert trial._process.returncode is not None and not kernel_trial._begun
+
+
 def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process would try another model than the one that is loaded, or its words be lost on the way; or what began
     while the weights were read be done once more."""
@@ -216,7 +229,7 @@ def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: p
             kernel_trial.begin(model.config, torch.bfloat16, CUDA)
             assert started.call_count == 1
             made = preparing.prepare(on_cuda(copy.deepcopy(model)), progress=lambda text, share: texts.append(text))
-        says = "linears: 13 torch; attention: torch's, slower than a server's; no Triton decoder: it is wrong here"
+        says = "linears: 13 torch; attention: torch's, over the whole cache; no Triton decoder: it is wrong here"
         assert made.kernels.runs(made.model).endswith(says)
         assert is_first == any("once for this machine" in text for text in texts)
     assert started.call_count == 1
