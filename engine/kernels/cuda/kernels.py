@@ -120,7 +120,7 @@ class TritonKernels(Kernels):
 
     def runs(self, model: Any) -> str:
         """Also why there is no Triton decoder."""
-        attention = "ours, Triton" if self.triton else "torch's, slower than a server's"
+        attention = "ours, Triton" if self.triton else "torch's, over the whole cache"
         sentence = what_runs(model, {"GpuDecoder": "Triton"}, {"GpuLinear": "Triton"}, attention)
         if type(model.get_decoder()).__name__ == "GpuDecoder":
             return sentence
@@ -222,12 +222,11 @@ class CudaKernels(TritonKernels):
     # The device
 
     def runs(self, model: Any) -> str:
+        is_wide = self.dtype == torch.float32 and self.best_dtype() == "float32"
         notes = {
             f"no CUDA graphs: {self.eager}": self.eager,
             f"{self.num_rounded} rows of a step round differently in a graph, as all steps here do": self.num_rounded,
-            "float32, twice what float16 reads, since this GPU has no bfloat16": (
-                self.dtype == torch.float32 and self.best_dtype() == "float32"
-            ),
+            "float32, twice what float16 reads, since this GPU has no bfloat16": is_wide,
         }
         return "; ".join([super().runs(model), *(note for note, holds in notes.items() if holds)])
 
