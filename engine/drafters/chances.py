@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 NUM_SCORES = 6  # scores of a node's best tokens that `of_scores` takes
 # Chance of a copied token, by how many tokens match before it, the copy's own included: 1, from 2, 4, 8, 16 and 32 on.
 # agreed: the best other place has the same token there; lone: there is no other, or it has parted before; contested: it
-# parts here. Measured on structured text and prose; docs/log.md, 2026-11-22, `auto` judged by the oracle.
+# parts here. Measured on structured text and prose; docs/log.md, `auto` judged by the oracle.
 COPIES = {
     "agreed": (0.68, 0.88, 0.96, 0.985, 0.995, 0.998),
     "lone": (0.3, 0.56, 0.78, 0.87, 0.957, 0.985),
     "contested": (0.2,),
 }
 # Chance of the other place's token where the two part. This, HEAD, BOTH and OTHERS_ALONE: the maximum likelihood for 24
-# texts at temperature 0.8, with an earlier EAGLE-3 head (docs/log.md, 2026-11-24).
+# texts at temperature 0.8, with an earlier EAGLE-3 head (docs/log.md, chances of trees).
 SECOND = 0.1
 # Weight of a logit in the logarithm of its token's chance at temperature 0, and the temperature at which it weighs half
 # as much: where noise decides more, a drafter's logits say less. This and OTHERS: fitted with that head to everyday

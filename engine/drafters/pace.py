@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 
 # Steps over which the achieved rate is averaged; how many steps without a draft it starts from, and of how many tokens
-# each. Measured (simulated; docs/log.md, 2026-11-22, `auto` judged by the oracle): 32 and 200 steps, a start from 2 or
-# 4, change nothing; a start from 1 token a step loses 0.3 % (median).
+# each. Measured (simulated; docs/log.md, `auto` judged by the oracle): 32 and 200 steps, a start from 2 or 4, change
+# nothing; a start from 1 token a step loses 0.3 % (median).
 RATE_STEPS, RATE_PRIOR, RATE_TOKENS = 64, 8, 2
 NUM_TIMES = 5  # how many of the last times count at each size. Chosen by hand, never measured alone.
 

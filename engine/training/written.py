@@ -1,8 +1,8 @@
 """Text that the target writes itself, a hundred windows at a time, with the hidden states of writing it: the input of a
 head when it drafts.
 
-Eight times as fast on a CPU as `generate` and a second pass (0.6 thousand tokens a second on one core, Gemma 3 270M):
-beginnings of one length need no padding, heads that share keys are rows of one product, rare words are left out, and
+Eight times as fast on a CPU as `generate` and a second pass (one core, Gemma 3 270M, 32,768 words): beginnings of one
+length need no padding, heads that share keys are rows of one product, rare words are left out, and
 the states are kept as they come."""
 
 import itertools
