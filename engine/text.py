@@ -55,18 +55,19 @@ def read_bytes(path: str, max_bytes: int, name: str = "it") -> bytes:
     return data
 
 
-def encode_prompt(tokenizer: Any, text: str, chat: bool = False) -> Prompt:
+def encode_prompt(tokenizer: Any, text: str, chat: bool = False, thinking: bool | None = None) -> Prompt:
     """The prompt as the target sees it.
 
     tokenizer: the target's.
     text: passed to the tokenizer unchanged, never stripped; special tokens are added as the tokenizer does.
     chat: put the text into the model's chat template as one user message; the template brings the special tokens.
+    thinking: with `chat`, see `encode_messages`.
 
     Raises UsageError for unusable text, and with `chat` if the model has no template; TemplateError if the template
     fails, or leaves the text out."""
     check_prompt_text(text)
     if chat:
-        return encode_messages(tokenizer, [{"role": "user", "content": text}])
+        return encode_messages(tokenizer, [{"role": "user", "content": text}], thinking)
     return _prompt(text, tokenizer(text, verbose=False)["input_ids"], False)
 
 

@@ -8,8 +8,9 @@ its owner can reach, from its owner (`own_model.py`). No other browser names a f
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from .machine import NOTES, Machine
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 NOT_ALLOWED = "needs more weights than the default pair, which the operator of this page has not allowed"
 CHEAPEST = "ngram", 7  # drafter and k of a target that the command line names alone
+CODE = "python-class"  # the example that a page with a GPU opens with: what published ratios are about
 MARGIN = 0.1  # share of free GPU memory that the default pair must leave, because its need is estimated, not measured
 
 
@@ -58,7 +60,8 @@ class Pair:
 
     chat: whether the target has a chat template; None: unknown until it is loaded.
     lanes: the drafters of its lanes, if all lanes are on servers, so that a visitor cannot choose how they draft.
-    named: its drafter was named by the operator or the page's owner, so no example replaces it."""
+    named: its drafter was named by the operator or the page's owner, so no example replaces it.
+    thinking: whether it thinks before it answers, see `encode_messages`; the same for all pairs of a target."""
 
     id: str
     title: str
@@ -69,6 +72,7 @@ class Pair:
     chat: bool | None
     lanes: tuple[str, ...] | None = None
     named: bool = False
+    thinking: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -83,18 +87,37 @@ class Offer:
 class Catalogue:
     """Everything on offer, within which limits, and the pair selected when the page opens.
 
-    note: why this machine's GPU is not used, or a remark about its system; usually ""."""
+    note: why this machine's GPU is not used, or a remark about its system; usually "".
+    card: see `Machine`."""
 
     presets: tuple[Preset, ...]
     offers: tuple[Offer, ...]
     default: Pair
     note: str = ""
+    card: str = ""
     limits: Limits = field(default_factory=Limits)
 
     def adding(self, pairs: Iterable[Pair], default: Pair | None) -> Catalogue:
         """The same with more pairs, before the others, and perhaps another default."""
         offers = *(Offer(pair, "") for pair in pairs), *self.offers
         return replace(self, offers=offers, default=default or self.default)
+
+    def opening(self, ratios: Mapping[str, float]) -> Catalogue:
+        """The same, with the fastest drafter for the default pair's target, once that pair has raced here too. ratios:
+        of races of the opening example on this card, by the pairs' ids; a pair's note has its own."""
+
+        if not ratios:
+            return self
+
+        def noted(pair: Pair) -> Pair:
+            says = f" {ratios[pair.id]:.2f}× on “{self.presets[0].name}” with this GPU." if pair.id in ratios else ""
+            return replace(pair, note=pair.note + says)
+
+        opened = replace(self, offers=tuple(Offer(noted(offer.pair), offer.reason) for offer in self.offers))
+        rivals = [pair for pair in opened.runnable if pair.target == self.default.target and pair.id in ratios]
+        if self.default.id not in ratios:
+            return opened
+        return replace(opened, default=max(rivals, key=lambda pair: ratios[pair.id]))
 
     @property
     def runnable(self) -> tuple[Pair, ...]:
@@ -170,7 +193,8 @@ def load(
         offers.insert(0, Offer(default, ""))
     allowed = {default.id, *_allowed(pairs, shipped, default)}
     offers = [offer if offer.pair.id in allowed else Offer(offer.pair, offer.reason or NOT_ALLOWED) for offer in offers]
-    return Catalogue(load_presets(), tuple(offers), default, machine.no_gpu or NOTES.get(sys.platform, ""))
+    presets = tuple(sorted(load_presets(), key=lambda preset: machine.gpu and preset.id != CODE))
+    return Catalogue(presets, tuple(offers), default, machine.no_gpu or NOTES.get(sys.platform, ""), machine.card)
 
 
 def _allowed(pairs: str, shipped: tuple[Pair, ...], default: Pair) -> set[str]:
@@ -231,11 +255,18 @@ def _from_command_line(shipped: Sequence[Pair], target: str | None, drafter: str
     named, target, drafter = drafter is not None, target or DEFAULT_TARGET, drafter or CHEAPEST[0]
     check_drafter(drafter)
     note = "Chosen on the command line."
-    chat = next((pair.chat for pair in shipped if pair.target == target), has_template(Path(target)))
-    return Pair("command-line", f"{target} + {drafter}", target, drafter, CHEAPEST[1], note, chat, named=named)
+    chat, thinking = of_template(shipped, target)
+    title = f"{target} + {drafter}"
+    return Pair("command-line", title, target, drafter, CHEAPEST[1], note, chat, named=named, thinking=thinking)
 
 
-def has_template(folder: Path) -> bool | None:
+def of_template(shipped: Sequence[Pair], target: str) -> tuple[bool | None, bool | None]:
+    """`chat` and `thinking` of a pair with this target: those of a shipped one, if there is any."""
+    known = next((pair for pair in shipped if pair.target == target), None)
+    return (known.chat, known.thinking) if known else (_has_template(Path(os.path.expanduser(target))), None)
+
+
+def _has_template(folder: Path) -> bool | None:
     """Whether the tokenizer in this folder has a chat template; None if there is no such folder."""
     if not folder.is_dir():
         return None

@@ -49,7 +49,7 @@ class Check:
         self._then(self.found)
 
 
-def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu: Callable[[], tuple[int, str, bool]]) -> Machine:
+def look(machine: Machine, pairs: Iterable[tuple[str, str]], gpu: Callable[[], Mapping[str, Any]]) -> Machine:
     """The machine with everything that can be found out about these pairs of target and drafter. `gpu`: see
     `TorchBackend.gpu`. Waits for that without limit, and for the hub at most CHECK_S."""
     pairs = list(pairs)
@@ -91,10 +91,9 @@ def ask_hub(name: str) -> Mapping[str, Any] | str:
     return config if isinstance(config, dict) else DAMAGED
 
 
-def _ask_torch(machine: Machine, gpu: Callable[[], tuple[int, str, bool]]) -> Machine:
+def _ask_torch(machine: Machine, gpu: Callable[[], Mapping[str, Any]]) -> Machine:
     try:
-        free, dtype, captures_experts = gpu()
-        return replace(machine, gpu_bytes=free, gpu_dtype=dtype, captures_experts=captures_experts)
+        return replace(machine, **gpu())
     except PhotofinishError as error:
         return replace(machine, gpu_bytes=0, no_gpu=str(error))
     except Exception as error:  # torch may be missing, or not fit the driver

@@ -35,6 +35,7 @@ class Machine:
     gpu_bytes: free GPU memory according to torch; None until it has answered, 0 if it cannot use a GPU.
     gpu_dtype: default dtype of weights on the GPU.
     captures_experts: whether steps of a mixture of experts can be graphs there.
+    card: the GPU and what runs on it, for numbers that were measured there; "" if there is none.
     no_gpu: why the GPU is not used, if known.
     configs: each repository's config.json, or why it is unavailable; empty until the hub has answered."""
 
@@ -42,6 +43,7 @@ class Machine:
     gpu_bytes: int | None = None
     gpu_dtype: str = "bfloat16"
     captures_experts: bool = True
+    card: str = ""
     no_gpu: str = ""
     configs: Mapping[str, Mapping[str, Any] | str] = field(default_factory=dict, hash=False)
 

@@ -1,11 +1,9 @@
 """A target and a drafter that the page's owner names: whether they can run here, from each config.json alone."""
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from engine.core.errors import PhotofinishError, UsageError
@@ -15,7 +13,7 @@ from engine.layers.published import num_parameters, quantised, refusal, stored_b
 from engine.loading.random_targets import read_published
 from engine.loading.sources import DEFAULT_TARGET, cached_config, config_of, is_here
 
-from .catalogue import Pair, has_template, load_pairs
+from .catalogue import Pair, load_pairs, of_template
 from .fits import CACHES, DAMAGED, GRAPHS, parts_of, repository, words_of
 from .hub import in_parallel
 from .machine import GIB
@@ -66,9 +64,9 @@ def _checked(target: str, drafter: str, room: Room) -> tuple[Pair, list[str]]:
     takes = f"takes {needed / GIB:.1f} GiB of memory ({words_of(parts)})"
     if needed - parts[CACHES] > room.free:
         raise UsageError(f"{target} with {drafter} {takes}, and {free}")
-    known = next((pair for pair in load_pairs() if pair.target == target), None)
-    chat = known.chat if known else has_template(Path(os.path.expanduser(target)))
-    pair = Pair(OWN, f"{target} + {drafter}", target, drafter, AUTO, "Named by you.", chat, named=True)
+    chat, thinking = of_template(load_pairs(), target)
+    title = f"{target} + {drafter}"
+    pair = Pair(OWN, title, target, drafter, AUTO, "Named by you.", chat, named=True, thinking=thinking)
     sentences = [_described(target, config), *([_described(head, draft)] if head else [])]
     if says := unpacking(config):
         sentences.append(f"{target} has {says}.")

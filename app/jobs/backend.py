@@ -5,6 +5,7 @@ import os
 from collections.abc import Container, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from importlib import metadata
 from typing import Any
 
 from engine.core.errors import UsageError
@@ -31,9 +32,8 @@ class TorchBackend:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
         self.loader = Loader(self._load, self._why_no_gpu)
 
-    def gpu(self) -> tuple[int, str, bool]:
-        """The free bytes of the GPU that this page's races run on, the dtype that weights get there, and whether steps
-        of experts are captured; (0, "", True) where races run on the CPU. Imports torch. Raises UsageError where torch
+    def gpu(self) -> dict[str, Any]:
+        """What a `Machine` says of the GPU that this page's races run on. Imports torch. Raises UsageError where torch
         cannot use the GPU that is there."""
         from engine.kernels.choose import choose
         from engine.kernels.devices import device_named
@@ -42,8 +42,13 @@ class TorchBackend:
         if why := self._why_no_gpu():
             raise UsageError(why)
         if kernels.on_host:
-            return 0, "", True
-        return kernels.free_bytes(), kernels.best_dtype(), kernels.captures_experts
+            return {"gpu_bytes": 0}
+        return {
+            "gpu_bytes": kernels.free_bytes(),
+            "gpu_dtype": kernels.best_dtype(),
+            "captures_experts": kernels.captures_experts,
+            "card": f"{kernels.about_device()['name']}, torch {metadata.version('torch')}",
+        }
 
     def room(self) -> Room:
         """What another model may take of this page's device, instead of the one that is loaded. Imports torch."""
@@ -60,7 +65,7 @@ class TorchBackend:
         loaded = self.loader.get(request.pair.target, progress)
         from engine.session import TorchRace
 
-        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat)
+        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat, request.pair.thinking)
         return TorchRace(loaded, request.spec, prompt, progress)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:

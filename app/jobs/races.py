@@ -5,7 +5,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ FRAME_S = 0.05
 # After this many intervals a frame is sent even without news, so that a page knows that its server is there.
 HEARTBEAT_FRAMES = 4
 Frames = AsyncGenerator[str, None]  # frames as JSON text
+Then = Callable[[RaceRequest, RaceView], None]
 # How soon news is noticed after a pause longer than a frame's interval. Steps slower than a frame are shown when they
 # are over, not at a tick.
 POLL_S = 0.01
@@ -49,9 +50,10 @@ class _Run:
     watchers: the visitors who watch it.
     leaving: the timer that ends it if nobody watches."""
 
-    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket) -> None:
+    def __init__(self, backend: Backend, request: RaceRequest, ticket: Ticket, then: Then) -> None:
         self._ends_at, self._is_logged = math.inf, False
         self._request, self._entered_at, self._began_at = request, time.monotonic(), math.inf
+        self._then = then
         self.view = RaceView(secrets.token_hex(8), request.name)
         prepare = partial(backend.prepare, request)
         self.ticket, self.worker = ticket, Worker(prepare, backend.extras, ticket, request.recorded)
@@ -61,6 +63,8 @@ class _Run:
 
     def look(self) -> RaceView:
         """The view, with what has happened since."""
+        if self.ticket.patient and self.ticket.is_waited_for:
+            self.stop()
         place, closed = self.ticket.place, sentence(self.ticket.why_closed)
         if closed and not self._started:
             self.ticket.leave()
@@ -90,6 +94,7 @@ class _Run:
         self._is_logged, now = True, time.monotonic()
         lasted_s = now - self._began_at if self._started else None
         log_race(self._request, view, min(now, self._began_at) - self._entered_at, lasted_s)
+        self._then(self._request, view)
 
     def _closing(self, why: str) -> list[News]:
         """Stop the race, because none can go on. Returns its end, if a worker does not end within END_S."""
@@ -117,12 +122,14 @@ class Stage:
 
     grace_s: how long an unwatched race goes on.
     shelf: gets the recordings of races that are over, by their ids.
-    limits: see `RaceQueue`."""
+    limits: see `RaceQueue`.
+    then: is called with every race that has ended."""
 
     def __init__(
         self, backend: Backend, grace_s: float = GRACE_S, shelf: Shelf | None = None, limits: Limits | None = None
     ) -> None:
         self._backend, self._grace_s = backend, grace_s
+        self.then: Then = lambda request, view: None
         self.shelf = shelf or Shelf({})
         self.queue = RaceQueue(limits=limits)
         self._runs: dict[str, _Run] = {}
@@ -132,12 +139,13 @@ class Stage:
         """Whether a browser watches any race."""
         return any(run.watchers for run in list(self._runs.values()))
 
-    def frames(self, visitor: str, address: str, request: RaceRequest) -> Frames:
+    def frames(self, visitor: str, address: str, request: RaceRequest, patient: bool = False) -> Frames:
         """Run a race; its frames, until it is complete: those after its end bring its extras. If this generator is
-        closed, and nobody resumes the race within the grace time, the race ends within one step after it. Raises
-        UsageError if the visitor or the address already has too many races, or if no race can start any more."""
-        ticket = self.queue.enter(visitor, address)
-        run = _Run(self._backend, request, ticket)
+        closed, and nobody resumes the race within the grace time, the race ends within one step after it. patient: it
+        ends as soon as another race waits. Raises UsageError if the visitor or the address already has too many races,
+        or if no race can start any more."""
+        ticket = self.queue.enter(visitor, address, patient)
+        run = _Run(self._backend, request, ticket, self.then)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)

@@ -91,15 +91,18 @@ def preset_values(catalogue: Catalogue, preset: Preset, pair: Pair) -> dict[str,
 
 def chat_help(pair: Pair) -> str:
     """Help of the checkbox "Chat template"; if it cannot be ticked, the reason."""
-    return f"{pair.target} is a base model without a chat template." if pair.chat is False else CHAT
+    if pair.chat is False:
+        return f"{pair.target} is a base model without a chat template."
+    return CHAT if pair.thinking is None else f"{CHAT} {pair.target} answers without thinking here."
 
 
 def pair_choices(catalogue: Catalogue) -> list[tuple[str, str]]:
-    """(label, id of its first pair) for each target on offer, here or on servers. The drafter has a control of its
-    own."""
+    """(label, id of its first pair, or of the default) for each target on offer, here or on servers. The drafter has a
+    control of its own."""
     firsts: dict[Any, Pair] = {}
     for pair in catalogue.runnable:
         firsts.setdefault((pair.target, pair.lanes), pair)
+    firsts[catalogue.default.target, catalogue.default.lanes] = catalogue.default
     return [(pair.title.partition(" + ")[0], pair.id) for pair in firsts.values()]
 
 

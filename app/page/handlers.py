@@ -36,6 +36,7 @@ from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_cho
 from .doors import Doors
 from .gate import address_of
 from .gradio_faults import as_gradio_errors
+from .opening_races import OpeningRaces
 from .stream import Asked, Events, Runs, Stops
 
 MAX_ID_CHARS = 100  # limit on the browser's number for a request, which the answer repeats
@@ -63,13 +64,18 @@ class Handlers:
         self.first_frame = first_frame(views[catalogue.presets[0].id])
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
+        self._opening = OpeningRaces(self.stage, lambda: self._offered)
         self.jobs, self._names = Jobs(), [control.name for control in controls(catalogue)]
         self._studies = Studies(self.stage.queue)
 
     @property
+    def _offered(self) -> Catalogue:
+        return (self._check and self._check.found) or self._catalogue
+
+    @property
     def catalogue(self) -> Catalogue:
         """What is on offer now."""
-        catalogue = (self._check and self._check.found) or self._catalogue
+        catalogue = self._offered.opening(self._opening.ratios)
         return catalogue if self.doors is None else self.doors.added_to(catalogue)
 
     @property

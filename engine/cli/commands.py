@@ -63,12 +63,16 @@ def _race(options: Namespace) -> int:
         queries_of(spec)
     if options.save is not None:
         recordings.check_writable(options.save)
+    if options.no_thinking and not options.chat:
+        raise UsageError("--no-thinking is for chat templates: give it with --chat")
     set_threads(options.threads)
 
     def make(progress: Progress) -> Any:
         if spec is None:
             return _race_of_servers(servers, options, params, text)
-        return set_up(options, spec, partial(encode_prompt, text=text, chat=options.chat), progress)
+        thinking = False if options.no_thinking else None
+        encode = partial(encode_prompt, text=text, chat=options.chat, thinking=thinking)
+        return set_up(options, spec, encode, progress)
 
     recording = run(make, options.tables)
     try:

@@ -42,7 +42,7 @@ SERVERS = (
 # Options for a model on this machine, which mean nothing for a server, as they are if nobody gives them.
 LOCAL = {
     **dict.fromkeys(("target", "drafter", "k", "threads")),
-    **dict.fromkeys(("audit", "tables", "files_only", "generate"), False),
+    **dict.fromkeys(("audit", "tables", "files_only", "generate", "no_thinking"), False),
     **dict.fromkeys(("width", "dtype", "device"), "auto"),
     "rule": "coupled",
 }

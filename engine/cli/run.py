@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # 27 GiB: see docs/architecture.md, "What it needs".
 TOY = (
     "the bundled model is a toy for a GPU. With 27 GiB free, for example: --target Qwen/Qwen3-8B --drafter "
-    "eagle3:RedHatAI/Qwen3-8B-speculator.eagle3 --k 5 --chat; python app.py lists what fits"
+    "eagle3:RedHatAI/Qwen3-8B-speculator.eagle3 --k 5 --chat --no-thinking; python app.py lists what fits"
 )
 
 

@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from importlib import metadata
 from math import prod
 from typing import Any
 from unittest.mock import Mock
@@ -34,7 +35,7 @@ from tests.helpers.machines import CONFIGS, with_gpu
 from tests.helpers.pageserver import TARGET
 from tests.helpers.published import PUBLISHED
 
-H100 = int(78.5 * GIB), "bfloat16", True
+H100 = {"gpu_bytes": int(78.5 * GIB), "gpu_dtype": "bfloat16", "captures_experts": True, "card": "an H100, torch 2"}
 EXPERTS_OF = "Qwen/Qwen3-30B-A3B-Instruct-2507", "openai/gpt-oss-20b"
 HEADLINE = "Qwen/Qwen3.5-9B"
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
@@ -90,7 +91,7 @@ SERVED = [({}, NOT_THERE), ({HEADLINE: None}, NO_CONFIG), ({HEADLINE: b"{"}, DAM
 TOO_OLD, NO_TORCH = "An H100 is not used: its driver is too old", "No module named 'torch'"
 NOT_USED = "*GiB free; torch cannot use this machine's GPU"
 GPUS: list[tuple[Any, str, str]] = [
-    ((0, "", True), "*GiB free; torch finds none", ""),
+    ({"gpu_bytes": 0}, "*GiB free; torch finds none", ""),
     (ModuleNotFoundError(NO_TORCH), NOT_USED, f"torch failed: ModuleNotFoundError: {NO_TORCH}"),
     (UsageError(TOO_OLD), NOT_USED, TOO_OLD),
     ((5 * GIB, "bfloat16", True), "*; 5.0 GiB is free", ""),
@@ -120,7 +121,7 @@ def test_a_hub_that_is_away_or_never_answers_leaves_what_ships_to_decide(monkeyp
     """Without a network a model with heads of two sizes still has them; a config.json fetched yesterday says nothing of
     the weights: they are not there; and memory alone offers no pair whose config.json nobody has seen. With a broken
     resolver or a silent proxy the page would say `not checked yet` for ever."""
-    assert reason(HEADLINE, "ngram", Machine(gpu=True, gpu_bytes=H100[0])) == NOT_CHECKED
+    assert reason(HEADLINE, "ngram", Machine(gpu=True, gpu_bytes=H100["gpu_bytes"])) == NOT_CHECKED
     with config_hub(monkeypatch, CONFIGS) as hub:
         look(Machine(gpu=True), on_hub(), lambda: H100)
     monkeypatch.setattr(checks, "CHECK_S", 0.5)
@@ -183,16 +184,19 @@ def test_the_page_opens_before_and_changes_after(monkeypatch):
 
 def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
     """`Kernels.free_bytes` of the loading process counts; a page that races on the CPU has no GPU memory at all."""
-    assert TorchBackend(device="cpu").gpu() == (0, "", True)
+    assert TorchBackend(device="cpu").gpu() == {"gpu_bytes": 0}
     monkeypatch.setattr("engine.kernels.devices.device_named", lambda name: None)
     members = {
         "on_host": False,
         "free_bytes": lambda self: 7,
         "best_dtype": lambda self: "float32",
         "captures_experts": False,
+        "about_device": lambda self: {"name": "a card"},
     }
     monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), members)())
-    assert TorchBackend().gpu() == (7, "float32", False)
+    about = {"gpu_bytes": 7, "gpu_dtype": "float32", "captures_experts": False}
+    assert TorchBackend().gpu() == about | {"card": f"a card, torch {metadata.version('torch')}"}
+    assert replace(Machine(), **TorchBackend().gpu()).gpu_bytes == 7, "all of it is a machine's"
     monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "its driver is too old")
     with pytest.raises(UsageError, match="its driver is too old"):
         TorchBackend().gpu()

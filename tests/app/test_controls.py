@@ -212,7 +212,7 @@ def test_the_model_that_ships_drafts_as_in_its_examples() -> None:
     assert "cannot be raced now: the server of lane plain cannot be reached" in shown.now["model"]["value"]
     assert shown.now["k"]["visible"] is False and 'data-target=""' in shown.now["model"]["value"]
     assert shown.handlers.catalogue.default.id == SERVERS
-    for text in ("mine", shown.handlers.catalogue.presets[2].prompt):
+    for text in ("mine", shown.handlers.catalogue.presets[0].prompt):
         shown.take({"prompt": text})
         shown.choose(load(SMALL).default.id)
         values = {name: shown.now[name]["value"] for name in ("drafter", "k", "more", "width", "audit", "rule")}

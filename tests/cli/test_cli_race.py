@@ -4,6 +4,7 @@ a race fails."""
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,12 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from app.catalogue.catalogue import Pair
+from app.catalogue.request import RaceRequest
+from app.jobs.backend import TorchBackend
 from engine.cli import main as cli
 from engine.cli import run
 from engine.cli.terminal import ProgressLine
 from engine.core.events import Started
 from engine.core.spec import RaceSpec, SamplingParams, standard_lanes
-from engine.progress import RACING
+from engine.progress import RACING, silent
 from engine.recordings import recording as recordings
 from engine.runner import target
 from engine.text import encode_prompt
@@ -115,6 +119,24 @@ def test_every_option_reaches_the_race(capsys, tmp_path):
     assert [lane.drafter for lane in spec.lanes] == ["none"] * 3
     assert summary["width"] == 8 and "return" not in summary["lanes"]["baseline"]["text"]
     assert summary["lanes"]["speculative"]["acceptance_rate"] is None
+
+
+def test_a_chat_may_leave_thinking_out(capsys, tmp_path):
+    """Many heads were trained on answers without thinking: they would be judged by thoughts, here and on the page."""
+    folder, thoughts = (
+        tmp_path / "target",
+        "{{ messages[0].content }}{% if enable_thinking is not false %} hm{% endif %}",
+    )
+    shutil.copytree(TARGET, folder)
+    (folder / "chat_template.jinja").write_text(thoughts)
+    asked, prompts = [*RACE, "--target", str(folder), "--chat", "--save", str(tmp_path / "a"), "--json"], []
+    for more in ([], ["--no-thinking"]):
+        printed(capsys, *asked, *more)
+        prompts.append(recordings.read(tmp_path / "a")["prompt"]["token_ids"])
+    pair = Pair("", "", str(folder), "ngram", 3, "", True, thinking=False)
+    request = RaceRequest("", "def f(x):\n", True, pair, recordings.read(tmp_path / "a").spec)
+    prompts.append(list(TorchBackend("float32", "cpu").prepare(request, silent).prompt.token_ids))
+    assert prompts[0][: len(prompts[1])] == prompts[1] == prompts[2] != prompts[0]
 
 
 REFUSED = [

@@ -1,0 +1,101 @@
+"""On a GPU, the drafter that a page opens with: the fastest in a race of the opening example on this card.
+
+A race counts if its settings are those that the page opens with for that pair. After a visitor's first race, every
+other kind of draft head races once by itself, as long as nobody waits; until then the page opens with the first pair
+that fits."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing, suppress
+
+from engine.analysis.metrics import race_speedups
+from engine.cache import read_json, write_json
+from engine.core.errors import UsageError
+from engine.core.spec import SPECULATIVE
+from engine.core.values import number
+from engine.recordings.recording import Recording, failures, faults
+
+from ..catalogue.catalogue import Catalogue, Pair
+from ..catalogue.request import RaceRequest, read_request
+from ..jobs.frames import RaceView
+from ..jobs.races import Stage
+from .controls import preset_values
+
+KEPT = "opening_races.json"  # name in the cache, of ratios by the pairs' ids, by card
+HEADS = ("eagle3", "dflash")
+RATIO = number(0, 1000)
+
+
+class OpeningRaces:
+    """Which draft head is fastest for the default target. stage: runs the races. catalogue: what is on offer, as if
+    none had raced. To be used from one event loop."""
+
+    def __init__(self, stage: Stage, catalogue: Callable[[], Catalogue]) -> None:
+        self._stage, self._catalogue = stage, catalogue
+        self._card, self._ratios = "", dict[str, float]()
+        self._running: RaceRequest | None = None
+        self._faulty = set[str]()  # pairs that would fail again
+        self._task: asyncio.Task[None] | None = None
+        stage.then = self._ended
+
+    @property
+    def ratios(self) -> dict[str, float]:
+        """Ratios of this card's races, by the pairs' ids."""
+        if (card := self._catalogue().card) != self._card:
+            kept = (read_json(KEPT) or {}).get(card)
+            self._card = card
+            self._ratios = {pair: kept[pair] for pair in kept if RATIO.holds(kept[pair])} if kept else {}
+        return self._ratios
+
+    def _ended(self, request: RaceRequest, view: RaceView) -> None:
+        """Note a race that is over; after one that ran to its end, those that are missing run."""
+        own, self._running = request is self._running, None
+        ratio = _ratio(view.recording) if view.state == "finished" and view.recording else None
+        for pair in self._rivals():
+            usual = self._request(pair)
+            if (request.prompt, request.chat, request.spec) == (usual.prompt, usual.chat, usual.spec):
+                if ratio is not None:
+                    self.ratios[pair.id] = ratio
+                    write_json(KEPT, (read_json(KEPT) or {}) | {self._card: self.ratios})
+                elif own and view.state != "stopped":
+                    self._faulty.add(pair.id)
+        if view.state == "finished" and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._race_missing())
+
+    async def _race_missing(self) -> None:
+        """Race the heads that have not raced here, until somebody waits."""
+        for pair in self._rivals():
+            if pair.id in self.ratios or pair.id in self._faulty:
+                continue
+            visitor, self._running = f"opening {pair.id}", self._request(pair)
+            with suppress(UsageError):  # the queue is full, or the page ends
+                async with aclosing(self._stage.frames(visitor, visitor, self._running, patient=True)) as frames:
+                    async for _ in frames:
+                        if self._running is None:
+                            break
+            self._stage.stop(visitor)  # its extras are for nobody
+            if pair.id not in self.ratios:
+                return
+
+    def _rivals(self) -> list[Pair]:
+        """The first pair with each kind of head for the default target; none where the CPU races, or where the drafter
+        was named by the operator."""
+        catalogue = self._catalogue()
+        default = catalogue.default
+        if not catalogue.card or default.named:
+            return []
+        rivals = [pair for pair in reversed(catalogue.runnable) if pair.target == default.target]
+        firsts = {pair.drafter.partition(":")[0]: pair for pair in rivals}
+        return [firsts[kind] for kind in HEADS if kind in firsts]
+
+    def _request(self, pair: Pair) -> RaceRequest:
+        """The race that the page opens with for this pair."""
+        catalogue = self._catalogue()
+        return read_request(catalogue, {**preset_values(catalogue, catalogue.presets[0], pair), "pair": pair.id})
+
+
+def _ratio(recording: Recording) -> float | None:
+    """How much faster the drafting lane was than plain decoding; None if it failed or wrote other tokens."""
+    if failures(recording) or faults(recording):
+        return None
+    return race_speedups(recording.events, recording.spec.lanes).get(SPECULATIVE)
