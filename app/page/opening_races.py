@@ -18,6 +18,7 @@ from engine.recordings.recording import Recording, failures, faults
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.request import RaceRequest, read_request
 from ..jobs.frames import RaceView
+from ..jobs.logs import RUNNING
 from ..jobs.races import Stage
 from .controls import preset_values
 
@@ -68,6 +69,7 @@ class OpeningRaces:
             if pair.id in self.ratios or pair.id in self._faulty:
                 continue
             visitor, self._running = f"opening {pair.id}", self._request(pair)
+            RUNNING.info("the page races %s by itself: is it faster on %s?", pair.title, self._card)
             with suppress(UsageError):  # the queue is full, or the page ends
                 async with aclosing(self._stage.frames(visitor, visitor, self._running, patient=True)) as frames:
                     async for _ in frames:
