@@ -1,8 +1,9 @@
 """Whether a text loops, or copies its prompt, which makes it the easiest to guess. Standard library only."""
 
+import math
 import re
 from collections.abc import Sequence
-from itertools import accumulate, chain, groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from ..core.events import Step
 from .metrics import share
@@ -35,24 +36,19 @@ def with_counters(done: Sequence[Step]) -> list[int]:
         else:
             numbers.append([i])
     texts = ["".join(pieces[i] for i in number).strip() for number in numbers]
-    values = [int(text) if len(text) <= MOST_DIGITS else None for text in texts]
-    rows = list(zip(numbers, [None, *values], values, [*values[1:], None], strict=False))
-    counted = [
-        number
-        for number, before, value, after in rows
-        if value is not None and (before == value - 1 or after == value + 1)
-    ]
+    small = [int(text) if len(text) <= MOST_DIGITS else math.nan for text in texts]  # NaN is one away from nothing
+    pairs = [(*both, y - x) for both, (x, y) in zip(pairwise(numbers), pairwise(small), strict=True)]
     joined = {i for a, b in pairwise(numbers) if b[0] - a[-1] == 2 and pieces[b[0] - 1] in JOINTS for i in (a[0], b[0])}
     years = [
         (number, int(text))
         for number, text in zip(numbers, texts, strict=True)
         if len(text) == 4 and int(text) in YEARS and number[0] not in joined
     ]
-    for (before, a), (after, b) in pairwise(years):
-        if abs(a - b) == 1:
-            counted += [before, after]
-    for i in chain.from_iterable(counted):
-        ids[i] = COUNTER
+    pairs += [(before, after, abs(y - x)) for (before, x), (after, y) in pairwise(years)]
+    for before, after, away in pairs:
+        if away == 1:
+            for i in before + after:
+                ids[i] = COUNTER
     return ids
 
 
