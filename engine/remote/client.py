@@ -45,6 +45,8 @@ CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as 
 NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is no TLS
 AUTHORITY = "; --cacert FILE names the certificate of its authority"
 
+Hear = Callable[[Chunk], None]
+
 for _library in ("httpx", "httpcore"):
     logging.getLogger(_library).setLevel(logging.WARNING)  # below it they log URLs
 
@@ -100,7 +102,7 @@ async def ask(
     question: Question,
     params: SamplingParams,
     patience: Patience = Patience(),
-    on_chunk: Callable[[Chunk], None] | None = None,
+    on_chunk: Hear = lambda chunk: None,
     with_extras: bool = True,
 ) -> Reply:
     """The server's answer.
@@ -116,9 +118,10 @@ async def ask(
         async with asyncio.timeout(patience.total_s):
             while True:
                 try:
-                    url = bases[0] + question.path
-                    reply = await _ask(client, endpoint, url, question, params, patience, on_chunk, wanted, fields)
+                    body, reader = request_of(endpoint, question, params, fields), Reader(params.max_new_tokens)
+                    reply = await _ask(client, endpoint, bases[0] + question.path, body, patience, reader, on_chunk)
                     endpoint.memory.base = bases[0]
+                    refused.update((question.path, name) for name in wanted if name not in fields)
                     return reply
                 except RemoteError as error:
                     if error.status in ELSEWHERE:
@@ -142,20 +145,11 @@ async def ask(
 
 
 async def _ask(
-    client: httpx.AsyncClient,
-    endpoint: Endpoint,
-    url: str,
-    question: Question,
-    params: SamplingParams,
-    patience: Patience,
-    on_chunk: Callable[[Chunk], None] | None,
-    wanted: Sequence[str],
-    fields: Sequence[str],
+    client: httpx.AsyncClient, endpoint: Endpoint, url: str, body: Any, patience: Patience, reader: Reader, hear: Hear
 ) -> Reply:
-    """wanted: the optional fields of the first attempt. fields: of this one."""
-    body = request_of(endpoint, question, params, fields)
+    """The answer to one request, by its reader. hear: see `on_chunk` of `ask`."""
     timeout = httpx.Timeout(patience.silence_s, connect=min(CONNECT_S, patience.silence_s), pool=None)
-    reader, events, sent = Reader(params.max_new_tokens), Events(), _Sent()
+    events, sent = Events(), _Sent()
     async with named_errors(endpoint, patience):
         request = client.build_request(
             *("POST", url), json=body, headers=endpoint.headers(), timeout=timeout, extensions={"trace": sent.note}
@@ -167,15 +161,14 @@ async def _ask(
             is_other = any(name in kind for name in NO_STREAM) and not STREAM.match(received)
             if response.status_code != 200 or is_other:
                 raise await refusal_of(endpoint, response, received, parts)
-            endpoint.memory.refused.update((question.path, name) for name in wanted if name not in fields)
             reader.reply.encoding = encoding = response.headers.get("Content-Encoding", "")
             if encoding not in READ:
                 raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
             while True:
                 for data in events.feed(received) if received else events.end():
                     chunk = reader.take(data, at_s)
-                    if chunk is not None and on_chunk is not None:
-                        on_chunk(chunk)
+                    if chunk is not None:
+                        hear(chunk)
                 if reader.done or not received:
                     break
                 received = await anext(parts, b"")
@@ -257,7 +250,7 @@ def _reason(error: BaseException) -> str:
         return ": what listens there speaks http, not https"
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, socket.gaierror):
-        cause = cause.__cause__ or cause.__context__
+        cause = cause.__cause__ or cause.__context__  # anyio suppresses it
     return "" if cause is None else ": the name of its host cannot be looked up"
 
 
