@@ -108,7 +108,7 @@ class Checkup:
                 change, is_told = "Fix this first; nothing else could be tried", isinstance(error, PhotofinishError)
                 yield Finding("fault", "race", sentence(str(error)), change) if is_told else broke("race", error)
                 return
-            tried = [variant for variant in heads if variant.drafter in trial.variants]
+            tried = [variant for variant in heads if variant.drafter in trial.tables]
             if num := len(heads) - len(tried):
                 says = f"{num} of {len(heads)} changed heads could not be run: nothing is known of these changes."
                 untested.append(Finding("untested", "settings", says))

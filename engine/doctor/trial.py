@@ -39,22 +39,14 @@ FOREIGN = "Use a drafter trained for exactly this target: other models or versio
 @dataclass
 class Trial:
     """races: tables and costs of each prompt's race. plain_s: seconds of its faster plain lane. kinds: of the prompts.
-    steps: of the drafter's lanes, with drafts of up to K tokens."""
+    steps: of the drafter's lanes, with drafts of up to K tokens. tables: of each race, by drafter: "" for the given
+    one, a text for each variant."""
 
-    text: str
     races: list[WhatIf] = field(default_factory=list)
     plain_s: list[float] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    variants: dict[str, list[Table]] = field(default_factory=dict)
-
-    def tables(self, drafter: str = "") -> Iterator[tuple[WhatIf, Table]]:
-        """Each race with its drafter's table, or a variant's."""
-        for i, race in enumerate(self.races):
-            if not drafter:
-                yield race, race.tables_of(self.text, K)[-1]
-            elif drafter in self.variants:
-                yield race, self.variants[drafter][i]
+    tables: dict[str, list[Table]] = field(default_factory=dict)
 
     def right(self, drafter: str = "", depth: int = 0) -> list[bool]:
         """For each position whose draft has more than `depth` tokens: whether the token at that depth, and all before
@@ -63,7 +55,7 @@ class Trial:
 
     def positions(self, drafter: str = "", depth: int = 0) -> Iterator[tuple[int, int, bool]]:
         """Like `right`, each with the number of its race and its place in the text."""
-        for number, (race, table) in enumerate(self.tables(drafter)):
+        for number, (race, table) in enumerate(zip(self.races, self.tables.get(drafter, ()), strict=False)):
             length = len(race.text.token_ids)
             for at, draft in enumerate(table.drafts[:length]):
                 if len(draft) > depth and at + depth < length:
@@ -93,19 +85,20 @@ def run(
     raises.
 
     prompts: each with its kind of text; one that was refused is passed over, and so is its seed."""
-    trial, lanes = Trial(text), lanes_of([(LANE, text, K)])
+    trial, lanes = Trial(), lanes_of([(LANE, text, K)])
 
     def read(raced: Raced) -> None:
         race = raced.race
         race.result()  # raises if the device failed
         trial.races.append(what_if(race, [(text, K)], raced.tell))
+        trial.tables.setdefault("", []).append(trial.races[-1].tables_of(text, K)[-1])
         trial.plain_s.append(min(sum(step.seconds for step in race.lanes[name].steps) for name in (PLAIN, BASELINE)))
         trial.kinds.append(raced.entry.kind)
         trial.steps += race.lanes[LANE].steps
         for n, variant in enumerate(others):
             raced.tell(f"trying setting {n + 1} of {len(others)}", None)
             if (table := _table(race, variant, loaded)) is not None:
-                trial.variants.setdefault(variant, []).append(table)
+                trial.tables.setdefault(variant, []).append(table)
 
     entries = [
         Entry("", kind, prompt, RaceSpec(lanes, replace(params, seed=seed)))
@@ -113,7 +106,7 @@ def run(
         if isinstance(prompt, Prompt)
     ]
     deque(run_prompts(loaded, entries, read, progress=progress), maxlen=0)
-    trial.variants = {name: tables for name, tables in trial.variants.items() if len(tables) == len(entries)}
+    trial.tables = {name: tables for name, tables in trial.tables.items() if len(tables) == len(entries)}
     return trial
 
 

@@ -5,10 +5,10 @@ import asyncio
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ...analysis.same import are_alike
+from ...analysis.same import State, are_alike, differs_at
 from ...core.spec import SamplingParams
 from ...recordings.words import ROUNDING
 from ...remote.client import RemoteError
@@ -19,6 +19,7 @@ from ..findings import Finding
 from .pair import Pair, Server, symbols, written
 from .sampling import BATCHES
 
+WHOLE: tuple[State, State] = ("finished", "finished")
 # In nats: two logits were equal. Otherwise they differ by a multiple of a step of bfloat16 or float16.
 EXACT_TIE = 1e-4
 # In nats: two tokens whose log-probabilities differ by no more can change places by rounding. It is four steps of
@@ -32,11 +33,14 @@ OTHER_MODEL = "preferred by the speculative server without drafts as well"
 KINDS = TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN
 BADNESS = TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT
 NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
-REPORT = "Turn speculation off, and send the finding on texts to the server's developers"
+FAULTS = {
+    FAULT: "Turn speculation off, and send the finding on texts to the server's developers",
+    OTHER_MODEL: "Serve both with the same weights, --dtype and quantisation, then check again",
+}
 MOST_NATS = 20.0
-OTHER_WEIGHTS = "Serve both with the same weights, --dtype and quantisation, then check again"
 NUM_LIKELIEST = 20  # the most that vLLM gives unless it is started with more
 SHOW_ODDS = "Use servers that name their tokens and give log-probabilities"
+Odds = Mapping[str, float]  # log-probabilities of the likeliest tokens, in order; {} if a server does not say
 
 
 @dataclass(frozen=True)
@@ -52,31 +56,18 @@ class Difference:
     says: str
 
 
-@dataclass(frozen=True)
-class Likely:
-    """What a server says about the next token at a prefix.
-
-    of: the log-probabilities of the tokens in question.
-    prefers: the likeliest token, if it is one of them."""
-
-    of: Sequence[float]
-    prefers: int | None
-
-
-def classify(tokens: Sequence[int], plain: Likely | None, drafting: Likely | None) -> tuple[str, float | None]:
-    """One of KINDS, and the margin. tokens: what the plain server wrote, and what the speculative one wrote in its
-    place. plain, drafting: the log-probabilities of both from each server, for an answer of one token, which nobody
-    drafts."""
-    if plain is None:
+def classify(ours: str, theirs: str, plain: Odds, drafting: Odds) -> tuple[str, float | None]:
+    """One of KINDS, and the margin. ours, theirs: the token that the plain server wrote, and what the speculative one
+    wrote in its place. plain, drafting: what each server says of the next token, for an answer of one token, which
+    nobody drafts."""
+    if not plain:
         return UNKNOWN, None
-    margin = plain.of[0] - plain.of[1]
+    margin = plain[ours] - plain[theirs]
     if abs(margin) <= NEAR_TIE:
         return (TIE if abs(margin) <= EXACT_TIE else NEAR), margin
-    if plain.prefers != tokens[0]:
+    if next(iter(plain)) != ours:
         return NUMERICS, margin
-    if drafting is not None and drafting.prefers == tokens[1]:
-        return OTHER_MODEL, margin
-    return FAULT, margin
+    return OTHER_MODEL if next(iter(drafting), "") == theirs else FAULT, margin
 
 
 async def texts(pair: Pair) -> list[Finding]:
@@ -100,10 +91,8 @@ async def texts(pair: Pair) -> list[Finding]:
         f"{len(differences)} of {num} answers differ at temperature 0 (one question is a text that repeats itself). At "
         f"their first difference: {counts}. {'The worst: ' * (len(differences) > 1)}{worst.says}"
     )
-    if worst.kind == FAULT:
-        return [Finding("fault", "texts", says, REPORT)]
-    if worst.kind == OTHER_MODEL:
-        return [Finding("fault", "texts", says, OTHER_WEIGHTS)]
+    if worst.kind in FAULTS:
+        return [Finding("fault", "texts", says, FAULTS[worst.kind])]
     if worst.kind in (UNKNOWN, NUMERICS):
         odds = SHOW_ODDS + ("" if all(server.dialect is VLLM for server in pair.servers) else " (vLLM does)")
         return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
@@ -114,8 +103,7 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     """The first difference of both answers to a question; None if there is none."""
     replies = [server.answers[0][number] for server in pair.servers]
     (ours,), (theirs,) = symbols([[reply] for reply in replies])
-    at = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-    if at == max(len(ours), len(theirs)):
+    if (at := differs_at(ours, theirs, WHOLE)) is None:
         return None
     asked = _asked(pair.questions[number], number == len(pair.questions) - 1)
     where = f"{hide(asked, pair.secrets)}, {'token' if replies[0].token_ids else 'character'} {at + 1}"
@@ -123,13 +111,14 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     if at == min(len(ours), len(theirs)):
         return Difference(UNKNOWN, None, f"{where}: lane {names[len(ours) > at]} ends there and the other goes on.")
     prompt_ids, tokens = replies[0].prompt_ids, (ours[at], theirs[at])
-    likely: list[Likely | None] = [None, None]
-    if prompt_ids and isinstance(tokens[0], int) and isinstance(tokens[1], int):
+    odds: Sequence[Odds] = ({}, {})
+    if prompt_ids and isinstance(tokens[0], int):
         again = (_ask_again(server, (*prompt_ids, *ours[:at]), tokens) for server in pair.servers)  # type: ignore[arg-type]
-        likely = list(await asyncio.gather(*again))
-    kind, margin = classify(tokens, *likely)  # type: ignore[arg-type]
+        odds = await asyncio.gather(*again)
+    kind, margin = classify(_name(tokens[0]), _name(tokens[1]), *odds)
     texts_ = [hide(reply.text, pair.secrets) for reply in replies]
-    shown = next((i for i, (a, b) in enumerate(zip(*texts_, strict=False)) if a != b), min(map(len, texts_)))
+    parts = differs_at(texts_[0], texts_[1], WHOLE)
+    shown = len(texts_[0]) if parts is None else parts
     word = texts_[0].rfind(" ", 0, shown) + 1
     shown = word if shown - word <= MOST_OF_A_WORD else shown
     ways = [f"lane {name} writes {_short(text[shown:])}" for name, text in zip(names, texts_, strict=True)]
@@ -139,23 +128,25 @@ async def _differ(pair: Pair, number: int) -> Difference | None:
     return Difference(kind, margin, f"{says}.")
 
 
-async def _ask_again(server: Server, prefix: tuple[int, ...], tokens: Sequence[int]) -> Likely | None:
-    """How likely these tokens are after the prefix; None if the server does not say, or takes no tokens as a prompt. A
-    vLLM that speculates answers 500 if tokens are named, and is then asked for the likeliest ones."""
+async def _ask_again(server: Server, prefix: tuple[int, ...], tokens: Sequence[int]) -> Odds:
+    """How likely tokens are after the prefix, these among them; {} if the server does not say, or takes no tokens as a
+    prompt. A vLLM that speculates answers 500 if tokens are named, and is then asked for the likeliest ones."""
     for named in ({"logprob_token_ids": list(tokens)}, {}):
         question = Question(token_ids=prefix, more={**NAMES, ODDS: NUM_LIKELIEST, **named})
         try:
             reply = await server.ask(question, SamplingParams(max_new_tokens=1))
         except RemoteError as error:
             if error.status is None:
-                return None
+                return {}
             continue
-        likeliest = dict(reply.tokens[0].likeliest if reply.tokens else ())
-        named_so = {f"token_id:{token}": token for token in tokens}
-        if not named_so.keys() <= likeliest.keys():
-            return None
-        return Likely([likeliest[name] for name in named_so], named_so.get(next(iter(likeliest))))
-    return None
+        odds = dict(reply.tokens[0].likeliest if reply.tokens else ())
+        return odds if odds.keys() >= set(map(_name, tokens)) else {}
+    return {}
+
+
+def _name(token: int | str) -> str:
+    """What a server calls a token that it was asked to name by its id, see `NAMES`."""
+    return f"token_id:{token}"
 
 
 def _asked(question: Question, repeats: bool) -> str:
