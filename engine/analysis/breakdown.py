@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..core.events import LaneEvent, Step, steps
 from ..core.spec import BASELINE, PLAIN, SPECULATIVE
 from .loops import loop_start, with_counters
-from .metrics import fastest_plain, lane_metrics, num_tokens_of, percentile, seconds_of, speedup, until
+from .metrics import fastest_plain, grouped, lane_metrics, num_tokens_of, percentile, seconds_of, speedup, until
 
 MAX_SPEEDUP = 1e6
 
@@ -84,9 +84,7 @@ class Compared:
     def costs(self) -> Costs:
         """Where the lane's seconds went; the parts add up to the seconds of its steps. The extra cost of a wider step
         is the median verification time at its width minus the plain lane's median step."""
-        by_width: dict[int | None, list[float]] = {}
-        for step in self.lane:
-            by_width.setdefault(step.width, []).append(step.verify_s)
+        by_width = grouped((step.width, step.verify_s) for step in self.lane)
         plain_s = percentile([step.seconds for step in self.plain], 0.5) or 0.0
         ideal = len(self.lane) * self.plain_s
         drafting = sum(step.draft_s for step in self.lane)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 from ..core.events import Step
+from .metrics import grouped
 
 CUT = 3.0
 Times = Mapping[int, Sequence[float]]  # seconds by size
@@ -32,10 +33,7 @@ class Costs:
 def verify_costs(steps: Iterable[Step], step_s: Mapping[int, float]) -> tuple[float, ...]:
     """`Costs.verify_s` from a race's steps. step_s: untimed seconds of a step at each width that exact lanes may use;
     steps of other widths are left out."""
-    times: dict[int, list[float]] = {}
-    for step in steps:
-        if step.width is not None and step.width in step_s:
-            times.setdefault(step.width, []).append(step.verify_s)
+    times = grouped((step.width, step.verify_s) for step in steps if step.width is not None and step.width in step_s)
     by_width = filled(times, step_s)
     return tuple(by_width[min(width for width in step_s if width > num)] for num in range(max(step_s)))
 

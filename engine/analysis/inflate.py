@@ -12,10 +12,11 @@ k) / (k + 1). So slower plain tokens multiply the ratio, additions to plain's ti
 better counts. No switch can lower the ratio."""
 
 from collections.abc import Collection, Iterable, Sequence
+from statistics import fmean
 
 from ..core.events import Step
 from .breakdown import Compared
-from .metrics import ratio
+from .metrics import grouped, ratio
 
 SWITCHES = ("eager", "prefill", "chunks", "best", "loop")
 CHUNK_S = 0.05  # seconds between two chunks of a stream, as on the page itself
@@ -27,7 +28,7 @@ def inflated(race: Compared, eager: float, choices: Iterable[Collection[str]]) -
 
     eager: how many times slower an eager plain decoder is, at least 1."""
     alone, lane = _per_token(race.plain), _per_token(race.lane)
-    whole, loop = (_mean(alone), _mean(lane)), (_mean(alone), all_kept(race)[1])
+    whole, loop = (fmean(alone), fmean(lane)), (fmean(alone), all_kept(race)[1])
     fifths = list(zip(_stretches(alone), _stretches(lane), strict=True))
     reading_s = (race.prefill_s[0] or 0.0) / len(alone)
 
@@ -51,10 +52,8 @@ def stretches(race: Compared) -> list[float]:
 def all_kept(race: Compared) -> tuple[int, float]:
     """Tokens per step and seconds per token if every guess were right (of a tree: its longest path), at the draft
     length that is then fastest."""
-    by_length: dict[int, list[float]] = {}
-    for step in race.lane:
-        by_length.setdefault(step.depth, []).append(step.seconds)
-    seconds = {k + 1: _mean(times) / (k + 1) for k, times in by_length.items()}
+    by_length = grouped((step.depth, step.seconds) for step in race.lane)
+    seconds = {k + 1: fmean(times) / (k + 1) for k, times in by_length.items()}
     best = min(seconds, key=seconds.__getitem__)
     return best, seconds[best]
 
@@ -66,8 +65,4 @@ def _per_token(done: Sequence[Step]) -> list[float]:
 
 def _stretches(values: Sequence[float]) -> list[float]:
     num, size = len(values), STRETCHES
-    return [_mean(values[num * i // size : num * (i + 1) // size]) for i in range(size)] if num >= size else []
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return [fmean(values[num * i // size : num * (i + 1) // size]) for i in range(size)] if num >= size else []

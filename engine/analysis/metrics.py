@@ -7,14 +7,17 @@ drafted, no step, no time) is None, never NaN or infinity.
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TypeVar
 
 from ..core.events import LaneEvent, Started, Step, steps, width_words
 from ..core.spec import BASELINE, PLAIN, SPECULATIVE, LaneSpec
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 DISTURBED = 3.0
 MIN_STEPS_TO_JUDGE = 20
 # Threads that wait for a core this share of their time make every step two thirds slower. On a quiet machine they wait
@@ -141,10 +144,7 @@ def disturbance(events: Iterable[LaneEvent], waited_share: float | None = None) 
             f"The machine was disturbed: the race waited for a core {100 * waited_share:.0f} % of its time, so do not "
             "quote its ratio."
         )
-    seconds: dict[tuple[str, int | None], list[float]] = {}
-    for e in events:
-        if isinstance(e.event, Step):
-            seconds.setdefault((e.lane, e.event.width), []).append(e.event.seconds)
+    seconds = grouped(((e.lane, e.event.width), e.event.seconds) for e in events if isinstance(e.event, Step))
     worst, said = DISTURBED, ""
     for (lane, width), times in seconds.items():
         median_s, p95_s = percentile(times, 0.50), percentile(times, 0.95)
@@ -210,6 +210,14 @@ def share(right: Sequence[bool]) -> float:
     return sum(right) / len(right) if right else 0.0
 
 
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, both in their order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
@@ -241,9 +249,7 @@ def _seconds_per_token(done: Sequence[Step], n: int) -> float | None:
 
 def _relative_error(steps: Iterable[Step]) -> float | None:
     """The standard error of a lane's time, divided by that time."""
-    kinds: dict[tuple[int | None, int], list[float]] = defaultdict(list)
-    for step in steps:
-        kinds[step.width, step.num_drafted].append(step.seconds)
+    kinds = grouped(((step.width, step.num_drafted), step.seconds) for step in steps)
     known = [(times, _variance(times)) for times in kinds.values() if len(times) > 1]
     if not known:
         return None

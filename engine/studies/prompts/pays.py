@@ -7,11 +7,12 @@ does not matter."""
 import random
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-from ...analysis.metrics import percentile
+from ...analysis.metrics import grouped, percentile
 from ...analysis.verdict_words import THRESHOLD
 from ...core.spec import AUTO
 from ...drafters.served import is_served
@@ -42,11 +43,8 @@ def report(rows: Sequence[Row], target: str, temperature: float | None = None) -
 
 def _peers(rows: Sequence[Row]) -> list[dict[str, Any]]:
     prompts = {row.line: row.peers for row in rows}.values()  # the same in each row of a prompt
-    by_name: dict[str, list[Mapping[str, Any]]] = {}
-    for peer in (peer for peers in prompts for peer in peers):
-        by_name.setdefault(peer["name"], []).append(peer)
     judged = []
-    for name, peers in by_name.items():
+    for name, peers in grouped((peer["name"], peer) for peer in chain.from_iterable(prompts)).items():
         speeds, same = [p["speed"] for p in peers if p["speed"]], [p["same"] for p in peers]
         peer = {
             "name": name,

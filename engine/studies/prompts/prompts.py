@@ -3,10 +3,12 @@ read. Standard library only."""
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ...analysis.metrics import grouped
 from ...core.errors import UsageError
 from ...core.events import Prompt
 from ...strict_json import short
@@ -131,15 +133,10 @@ def choose(prompts: Sequence[FilePrompt], limit: int | None) -> list[FilePrompt]
             f"the file has {len(prompts)} prompts; a study takes at most {MAX_PROMPTS}. --limit {MAX_PROMPTS} takes so "
             "many of them, spread over the kinds"
         )
-    by_kind: dict[str, list[FilePrompt]] = {}
-    for prompt in prompts:
-        by_kind.setdefault(prompt.kind, []).append(prompt)
-    shares, left = dict.fromkeys(by_kind, 0), min(len(prompts), limit or MAX_PROMPTS)
-    while left:
-        for kind, group in by_kind.items():
-            if left and shares[kind] < len(group):
-                shares[kind], left = shares[kind] + 1, left - 1
-    taken = {group[i * len(group) // shares[kind]].line for kind, group in by_kind.items() for i in range(shares[kind])}
+    groups = list(grouped((prompt.kind, prompt) for prompt in prompts).values())
+    turns = sorted((turn, i) for i, group in enumerate(groups) for turn in range(len(group)))  # kinds take turns
+    shares = Counter(i for _, i in turns[: limit or MAX_PROMPTS])
+    taken = {group[n * len(group) // shares[i]].line for i, group in enumerate(groups) for n in range(shares[i])}
     return [prompt for prompt in prompts if prompt.line in taken]
 
 
