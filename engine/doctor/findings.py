@@ -80,8 +80,8 @@ def first(findings: Sequence[Finding]) -> Finding | None:
     """The finding to act on: a fault; else a doubt about speed, then one about texts; else what would make a test
     possible; None for nothing to do. Of equals the earliest: checks come in the order of causes, so an earlier fault
     explains later ones."""
-    worth = [(_rank(line), i) for i, line in enumerate(findings) if line.level in ("fault", "doubt") or line.change]
-    return findings[min(worth)[1]] if worth else None
+    worth = (line for line in findings if line.level in ("fault", "doubt") or line.change)
+    return min(worth, key=_rank, default=None)
 
 
 def _rank(finding: Finding) -> int:

@@ -41,10 +41,8 @@ def count(value: Any, *path: str | int) -> int | None:
 
 def number(value: Any, *path: str | int) -> float | None:
     """The finite number at this path."""
-    *before, last = path
-    value = find(dict, value, *before) if isinstance(last, str) else find(list, value, *before)
-    entry = find(float, value, last)
-    entry = find(int, value, last) if entry is None else entry
+    entry = find(float, value, *path)
+    entry = find(int, value, *path) if entry is None else entry
     return float(entry) if entry is not None and abs(entry) <= MAX_COUNT and math.isfinite(entry) else None
 
 

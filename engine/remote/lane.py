@@ -124,7 +124,8 @@ class RemoteLane:
         self.written.take(chunk)
         if not self._num_said and len(self.written.ends) > 1:
             self._tell(Started(0, chunk.at_s), chunk.at_s)
-        if self._num_said < len(self.written.ends) - 1 and (step := self.written.last_chunk()) is not None:
+        if self._num_said < len(self.written.ends) - 1:
+            step = self.written.last_chunk()
             self._num_said += 1
             self._clock_s += step.seconds
             self._tell(step, chunk.at_s)

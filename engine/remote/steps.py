@@ -94,10 +94,8 @@ class Written:
         self.ends.append(num_tokens)
         self._text = ""
 
-    def last_chunk(self) -> Step | None:
-        """The last chunk as a step without drafts; None if it brought no token."""
-        if len(self.ends) < 2:
-            return None
+    def last_chunk(self) -> Step:
+        """The last chunk that brought a token, as a step without drafts."""
         start = self.ends[-2]
         seconds = self.at_s[start] - self.at_s[start - 1] if start else 0.0
         return self._step(len(self.ends) - 2, _Cut(start, self.ends[-1]), seconds)

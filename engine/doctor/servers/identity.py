@@ -33,16 +33,15 @@ async def identity(pair: Pair) -> list[Finding]:
     seen = await asyncio.gather(*(look(server.endpoint) for server in pair.servers))
     findings: list[Finding] = []
     for server, result in zip(pair.servers, seen, strict=True):
-        server.seen = result
+        server.seen, server.endpoint = result, result.endpoint or server.endpoint
         if result.endpoint is None:
             kind = result.error.kind if result.error else ""
             change = (COUNT if result.reply else HELP.get(kind, NAME)).format(server.lane)
-            findings.append(Finding("fault", "reachable", f"{capital(server.lane)}: {result.sentence}", change))
+        elif result.chat and not pair.chat:
+            change = "Send the prompts as chat messages: --chat"
         else:
-            server.endpoint = result.endpoint
-            if result.chat and not pair.chat:
-                says = f"{capital(server.lane)}: {result.sentence}"
-                findings.append(Finding("fault", "reachable", says, "Send the prompts as chat messages: --chat"))
+            continue
+        findings.append(Finding("fault", "reachable", f"{capital(server.lane)}: {result.sentence}", change))
     if findings:
         return findings
     says = " ".join(
