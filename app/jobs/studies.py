@@ -295,7 +295,7 @@ class LoadStudy(Study):
     def __init__(self, plan: Plan, servers: str) -> None:
         super().__init__(())
         self._plan, self._servers = plan, servers
-        self._now: dict[Key, tuple[int, int]] = {}
+        self._now: dict[Key, tuple[int, int]] = {}  # requests of a level so far, and those of them that failed
         self._kinds: dict[str, str] = {}
         self._said = self._plan.said({})
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -321,24 +321,20 @@ class LoadStudy(Study):
         if self.stopped.is_set():
             raise Halt
         self._kinds = await kinds_of(self._plan.endpoints)
-        await run(self._plan, Listener(self._warming, self._count, self._asked, self._add))
+        await run(self._plan, Listener(self._warming, self._asked, self._add))
 
     def _warming(self, lane: str) -> None:
         self._sign()
         self.text = f"Warming {lane} up."
-
-    def _asked(self, key: Key, asked: Outcome) -> None:
-        self._count(key, len(asked.answers) + len(asked.failures), len(asked.failures))
 
     def _add(self, row: Level) -> None:
         del self._now[row["lane"], row["concurrency"]]
         self.rows.append(row)
         self._said = self._plan.said(self._kinds)  # with the time at which it was measured
 
-    def _count(self, key: Key, done: int = 0, failed: int = 0) -> None:
-        """done: requests of this level so far; failed: those of them that failed."""
+    def _asked(self, key: Key, asked: Outcome) -> None:
         self._sign()
-        self._now[key] = done, failed
+        self._now[key] = len(asked.answers) + len(asked.failures), len(asked.failures)
         self.text = "; ".join(
             f"{lane}, {users} user{'s' if users > 1 else ''}: {done} of {self._plan.num_requests} requests"
             + (f", {bad} failed" if bad else "")

@@ -52,7 +52,7 @@ def _listener(plan: Plan, progress: Progress, rows: list[Row]) -> Listener:
         failed = f", {len(outcome.failures)} failed" if outcome.failures else ""
         progress(f"{key[0]}, {key[1]} users: {now[key]} of {plan.num_requests}{failed}", sum(now.values()) / num_all)
 
-    return Listener(lambda lane: progress(f"warming {lane} up", 0.0), lambda key: None, asked, rows.append)
+    return Listener(lambda lane: progress(f"warming {lane} up", 0.0), asked, rows.append)
 
 
 def _study(options: Namespace) -> int:

@@ -72,7 +72,7 @@ async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
         outcomes[key] = outcome
         pair.progress(f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}", len(rows) / len(plan.keys))
 
-    await run(plan, Listener(lambda lane: None, lambda key: None, asked, rows.append))
+    await run(plan, Listener(lambda lane: None, asked, rows.append))
     for outcome in outcomes.values():
         for error in outcome.failures:
             if not outcome.answers or 0 < (error.status or 0) < 500:

@@ -75,11 +75,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Listener:
-    """Callbacks: `warming` for a lane before its first level, `begun` for a level, `asked` after each of its requests,
-    `row` when it is over."""
+    """Callbacks: `warming` for a lane before its first level, `asked` when a level begins and after each of its
+    requests, `row` when it is over."""
 
     warming: Callable[[str], Any]
-    begun: Callable[[Key], Any]
     asked: Callable[[Key, Outcome], Any]
     row: Callable[[Row], Any]
 
@@ -104,7 +103,7 @@ async def _level(plan: Plan, index: int, listener: Listener, first: Texts | None
     start = index * plan.num_requests
     questions = plan.questions[start : start + plan.num_requests]
     params = replace(plan.params, seed=plan.params.seed + start)
-    listener.begun(key)
+    listener.asked(key, Outcome())
     before = await read_counters(endpoint)
     outcome = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, lambda now: listener.asked(key, now))
     after = await read_counters(endpoint)
