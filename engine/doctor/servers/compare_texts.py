@@ -94,7 +94,7 @@ async def texts(pair: Pair) -> list[Finding]:
     if worst.kind in FAULTS:
         return [Finding("fault", "texts", says, FAULTS[worst.kind])]
     if worst.kind in (UNKNOWN, NUMERICS):
-        odds = SHOW_ODDS + ("" if all(server.dialect is VLLM for server in pair.servers) else " (vLLM does)")
+        odds = SHOW_ODDS + ("" if all(server.seen.dialect is VLLM for server in pair.servers) else " (vLLM does)")
         return [Finding("doubt", "texts", says, odds if worst.kind == UNKNOWN else BATCHES)]
     return [Finding("ok", "texts", f"{says} {ROUNDING}")]
 

@@ -45,13 +45,14 @@ async def identity(pair: Pair) -> list[Finding]:
     if findings:
         return findings
     says = " ".join(
-        f"{capital(server.lane)}: {server.dialect.name or 'a server'} with {server.model}." for server in pair.servers
+        f"{capital(server.lane)}: {server.seen.dialect.name or 'a server'} with {server.model}."
+        for server in pair.servers
     )
     findings.append(Finding("ok", "reachable", says))
     if pair.is_alone:
         return findings
-    findings += [_model(pair), _prompt("tokenizer", "a text", [server.seen.reply for server in pair.servers])]  # type: ignore
-    chats = [server.seen.chat_reply for server in pair.servers]  # type: ignore[union-attr]
+    findings += [_model(pair), _prompt("tokenizer", "a text", [server.seen.reply for server in pair.servers])]
+    chats = [server.seen.chat_reply for server in pair.servers]
     refusing = [server.lane for server, chat in zip(pair.servers, chats, strict=True) if chat is None]
     if len(refusing) == 1:
         says = f"Only {refusing[0]} refuses chat messages."
@@ -62,9 +63,7 @@ async def identity(pair: Pair) -> list[Finding]:
 
 
 def _model(pair: Pair) -> Finding:
-    (a, b), names = (server.seen for server in pair.servers), [server.model for server in pair.servers]
-    assert a is not None and b is not None
-    roots = [a.root, b.root]
+    roots, names = [server.seen.root for server in pair.servers], [server.model for server in pair.servers]
     is_one, are_known = roots[0] == roots[1], all(roots)
     if names[0] == names[1] and (is_one or not are_known):
         return Finding("ok", "model", f"Both serve {names[0]}.")
@@ -104,7 +103,7 @@ async def drafts(pair: Pair) -> list[Finding]:
             says = f"{capital(pair.plain.lane)} speculates too: {plain.says}."
             change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
             findings.append(Finding("doubt", "plain lane", says, change))
-    says, name = f"{capital(pair.drafting.lane)}: {drafting.says}.", pair.drafting.dialect.name
+    says, name = f"{capital(pair.drafting.lane)}: {drafting.says}.", pair.drafting.seen.dialect.name
     if drafting.is_on is None:
         change = f"Make the server report its drafts ({option_words(name, 'report')})"
         return [*findings, Finding("untested", "speculation", says, "" if pair.is_alone else change)]

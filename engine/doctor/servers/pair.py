@@ -11,7 +11,6 @@ import httpx
 from ...core.spec import SamplingParams
 from ...progress import Progress
 from ...remote.client import Patience, ask
-from ...remote.dialects import OTHER, Dialect
 from ...remote.endpoint import Endpoint
 from ...remote.look import TEXT as REPEATING
 from ...remote.look import Seen
@@ -23,17 +22,18 @@ from ...studies.prompts.rows import Row
 T = TypeVar("T")
 NUM_AT_ONCE = 32  # requests to a server at a time, where a check sends many
 PATIENCE = Patience(40.0, 60.0)
+UNSEEN = Seen(None, "")
 MAX_PROMPTS, MAX_TOKENS = 4, 64  # limits of the answers at temperature 0
 
 
 @dataclass
 class Server:
-    """One server. client: for NUM_AT_ONCE requests. seen: what `look` found; None before. answers: at temperature 0, to
+    """One server. client: for NUM_AT_ONCE requests. seen: what `look` found. answers: at temperature 0, to
     `Pair.questions`, twice. before, after: its counters around the first of both rounds."""
 
     endpoint: Endpoint
     client: httpx.AsyncClient
-    seen: Seen | None = None
+    seen: Seen = UNSEEN
     answers: tuple[list[Reply], list[Reply]] = ((), ())  # type: ignore[assignment]
     before: Counters = NOTHING
     after: Counters = NOTHING
@@ -48,13 +48,8 @@ class Server:
         """Its name, without secrets."""
         return self.endpoint.redact(self.endpoint.model)
 
-    @property
-    def dialect(self) -> Dialect:
-        """Which server it is."""
-        return self.seen.dialect if self.seen else OTHER
-
     async def counters(self) -> Counters:
-        return await read_counters(self.endpoint, self.seen.root if self.seen else "")
+        return await read_counters(self.endpoint, self.seen.root)
 
     async def ask(self, question: Question, params: SamplingParams) -> Reply:
         """Raises RemoteError."""
