@@ -146,16 +146,14 @@ def _cuts(ends: Sequence[int], drafted: Drafted) -> list[_Cut] | None:
     for start, end in pairwise(ends):
         at = max(at, start)
         while at < end:
-            size, num_accepted, num_drafted = 1, 0, 0
-            if entries:
-                accepted, most = entries[0]
-                cut_off = end == ends[-1] and len(entries) == 1
-                if at + accepted + 1 <= end or cut_off:
-                    size = min(accepted + 1, end - at)
-                    num_accepted, num_drafted = min(accepted, size), most
-                    entries.pop(0)
-            cuts.append(_Cut(at, at + size, num_accepted, num_drafted))
-            at += size
+            cut = _Cut(at, at + 1)
+            cut_off = end == ends[-1] and len(entries) == 1
+            if entries and (cut_off or at + entries[0][0] + 1 <= end):
+                num_accepted, num_drafted = entries.pop(0)
+                size = min(num_accepted + 1, end - at)
+                cut = _Cut(at, at + size, min(num_accepted, size), num_drafted)
+            cuts.append(cut)
+            at = cut.end
     return None if entries else cuts
 
 

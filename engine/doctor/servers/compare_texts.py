@@ -30,8 +30,7 @@ NEAR_TIE = 0.501
 TIE, NEAR, FAULT, UNKNOWN = "exact tie", "near tie", "real fault", "cannot be classified"
 NUMERICS = "the plain server contradicts itself"
 OTHER_MODEL = "preferred by the speculative server without drafts as well"
-KINDS = TIE, NEAR, NUMERICS, OTHER_MODEL, FAULT, UNKNOWN
-BADNESS = TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT
+KINDS = TIE, NEAR, UNKNOWN, NUMERICS, OTHER_MODEL, FAULT  # the worst last
 NUM_CHARACTERS, MOST_OF_A_WORD = 40, 20
 FAULTS = {
     FAULT: "Turn speculation off, and send the finding on texts to the server's developers",
@@ -86,7 +85,7 @@ async def texts(pair: Pair) -> list[Finding]:
         return [Finding("ok", "texts", f"The same at temperature 0: {num} of {num}, {num_tokens} tokens.")]
     kinds = Counter(difference.kind for difference in differences)
     counts = ", ".join(f"{kinds[kind]} \u00d7 {kind}" for kind in KINDS if kinds[kind])
-    worst = max(differences, key=lambda difference: (BADNESS.index(difference.kind), abs(difference.margin or 0)))
+    worst = max(differences, key=lambda difference: (KINDS.index(difference.kind), abs(difference.margin or 0)))
     says = (
         f"{len(differences)} of {num} answers differ at temperature 0 (one question is a text that repeats itself). At "
         f"their first difference: {counts}. {'The worst: ' * (len(differences) > 1)}{worst.says}"
