@@ -28,11 +28,11 @@ def _questions(prompts: Sequence[Question]) -> Iterator[Question]:
     """The prompts, then the same ones numbered, which are other prompts of other lengths."""
     yield from prompts
     for number, prompt in enumerate(cycle(prompts), 2):
-        last = prompt.messages[-1:] or (("", prompt.text),)
-        text = f"Number {number}. {last[0][1]}"
-        yield (
-            replace(prompt, messages=(*prompt.messages[:-1], (last[0][0], text))) if prompt.messages else Question(text)
-        )
+        if prompt.messages:
+            *before, (role, text) = prompt.messages
+            yield replace(prompt, messages=(*before, (role, f"Number {number}. {text}")))
+        else:
+            yield Question(f"Number {number}. {prompt.text}")
 
 
 async def batches(pair: Pair) -> list[Finding]:

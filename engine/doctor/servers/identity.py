@@ -97,27 +97,23 @@ async def drafts(pair: Pair) -> list[Finding]:
     """Asks all questions at temperature 0, and judges what the servers say about their drafts. Raises RemoteError."""
     await pair.answer()
     findings, drafting = [], _drafts_of(pair.drafting)
-    if not pair.is_alone:
-        plain = _drafts_of(pair.plain)
-        if plain.is_on:
-            says = f"{capital(pair.plain.lane)} speculates too: {plain.says}."
-            change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
-            findings.append(Finding("doubt", "plain lane", says, change))
+    if not pair.is_alone and (plain := _drafts_of(pair.plain)).is_on:
+        says = f"{capital(pair.plain.lane)} speculates too: {plain.says}."
+        change = f"Start the server of {pair.plain.lane} without speculation, or give the plain one first"
+        findings.append(Finding("doubt", "plain lane", says, change))
     says, name = f"{capital(pair.drafting.lane)}: {drafting.says}.", pair.drafting.seen.dialect.name
     if drafting.is_on is None:
         change = f"Make the server report its drafts ({option_words(name, 'report')})"
         return [*findings, Finding("untested", "speculation", says, "" if pair.is_alone else change)]
-    if not drafting.is_on:
-        if not pair.is_alone:
-            change = f"Turn it on: {option_words(name, 'ngram', 'eagle3')}"
-            return [*findings, Finding("fault", "speculation", says, change)]
-    elif drafting.num_drafted is None or drafting.num_accepted is None:
-        pass
-    elif drafting.num_drafted < MIN_DRAFTED:
-        change = "Use a drafter that always drafts (a head or a draft model), or prompts whose text repeats"
-        return [*findings, Finding("doubt", "speculation", says, change)]
-    elif drafting.num_accepted <= NOTHING * drafting.num_drafted:
-        return [*findings, Finding("fault", "acceptance", says, HEAD)]
+    if not drafting.is_on and not pair.is_alone:
+        change = f"Turn it on: {option_words(name, 'ngram', 'eagle3')}"
+        return [*findings, Finding("fault", "speculation", says, change)]
+    if drafting.is_on and drafting.num_drafted is not None and drafting.num_accepted is not None:
+        if drafting.num_drafted < MIN_DRAFTED:
+            change = "Use a drafter that always drafts (a head or a draft model), or prompts whose text repeats"
+            return [*findings, Finding("doubt", "speculation", says, change)]
+        if drafting.num_accepted <= NOTHING * drafting.num_drafted:
+            return [*findings, Finding("fault", "acceptance", says, HEAD)]
     return [*findings, Finding("ok", "speculation", says)]
 
 

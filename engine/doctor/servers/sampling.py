@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from math import comb
 from typing import Any
 
@@ -151,8 +152,8 @@ class Cell:
 def cells(one: Sequence[Sequence[Any]], another: Sequence[Sequence[Any]]) -> Iterator[Cell]:
     """A cell for each frequent symbol at each position, and one for all rare ones. Which symbols are frequent depends
     on both sets together, so the chance of each cell stays exact."""
-    for position in range(max(map(len, [*one, *another]), default=0)):
-        first, second = (Counter(_at(answer, position) for answer in answers) for answers in (one, another))
+    for position, column in enumerate(zip_longest(*one, *another, fillvalue=END)):
+        first, second = Counter(column[: len(one)]), Counter(column[len(one) :])
         both = first + second
         rare = [symbol for symbol, num in both.items() if num < MIN_COUNT]
         groups = [(symbol, [symbol]) for symbol in both if symbol not in rare] + ([(RARE, rare)] if rare else [])
@@ -170,7 +171,3 @@ def fisher(a: int, b: int, num_one: int, num_other: int) -> float:
     low = sum(comb(num_one, i) * comb(num_other, num - i) for i in range(max(0, num - num_other), a + 1)) / total
     high = sum(comb(num_one, i) * comb(num_other, num - i) for i in range(a, min(num, num_one) + 1)) / total
     return min(1.0, 2 * min(low, high))
-
-
-def _at(answer: Sequence[Any], position: int) -> Any:
-    return answer[position] if position < len(answer) else END
