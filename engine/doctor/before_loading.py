@@ -4,7 +4,6 @@ The faults are those seen in practice: heads without output layer or vocabulary 
 tokenizer. A server accepts most of them without a word, and then never keeps a guess."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ..core.errors import UsageError, sentence
 from ..heads.formats import NoHeadError, spec_of
@@ -13,6 +12,7 @@ from ..heads.names import HeadName
 from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, renamed, unpacked
 from ..heads.vocabulary import TABLES, TensorInfo, by_offsets, marked, may_be_padding
 from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part, unpacking
+from ..remote.fields import find
 from .files import Files
 from .findings import Finding
 
@@ -106,9 +106,7 @@ def _unknown(kind: str, name: HeadName, head: Files, target: Files, error: Usage
 
 def _trained_for(head: Files, target: Files) -> Iterator[Finding]:
     """The target that the head names, if it names one."""
-    about: Any = head.config.get("speculators_config")
-    verifier = about.get("verifier") if isinstance(about, Mapping) else None
-    stated = str(verifier.get("name_or_path") or "") if isinstance(verifier, Mapping) else ""
+    stated = find(str, head.config, "speculators_config", "verifier", "name_or_path") or ""
     own, given = (name.rstrip("/").partition("@")[0].rpartition("/")[2].lower() for name in (stated, target.name))
     if not own:
         return

@@ -130,11 +130,8 @@ def _final_steps(lane: RemoteLane) -> tuple[list[Step], str]:
         notes.append(f"{UNCOUNTED}: {size}")
     elif not written.has_ids:
         notes.append("it counts its tokens and does not name them: each has the id 0")
-    if lane.reply.textless:
-        notes.append(lane.reply.textless)
-    notes += filter(None, (costs(lane.endpoint, lane.question.path), thought(written)))
-    if lane.reply.is_buffered:
-        notes.append(BUFFERED)
+    refused, buffered = costs(lane.endpoint, lane.question.path), BUFFERED if lane.reply.is_buffered else ""
+    notes += filter(None, (lane.reply.textless, refused, thought(written), buffered))
     if drafted is None:
         says = "it says nothing of drafts"
     elif drafted.num_drafted is None:
