@@ -271,7 +271,8 @@ class Reader:
     def _usage(self, event: dict[str, Any]) -> int | None:
         """The running count of tokens, if the event has one; the last one is the answer's. A count of 0 says nothing:
         some send it until, or after, they count."""
-        usage = find(dict, event, "usage") or find(dict, event, "choices", 0, "usage")  # Moonshot's
+        places = ("usage",), ("choices", 0, "usage"), ("x_groq", "usage")  # the second is Moonshot's
+        usage = next(filter(None, (find(dict, event, *place) for place in places)), None)
         num, num_prompt = (
             next((num for name in names if (num := count(usage, name)) is not None), None) for names in USAGE
         )

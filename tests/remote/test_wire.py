@@ -151,6 +151,7 @@ HABITS = {
     "its own names": lambda data: data.replace(b'"completion_to', b'"output_to').replace(b'"prompt_to', b'"input_to'),
     "of JavaScript": lambda data: re.sub(rb'(_tokens": ?\d+)([,}])', rb"\1.0\2", data),
     "no blank lines": lambda data: data.replace(b"\n\n", b"\n"),
+    "Groq's": lambda data: re.sub(rb'"usage": ?({([^{}]|{[^{}]*})*})', rb'"x_groq": {"usage": \1}', data),
     "shouts": lambda data: data.replace(b'"length"', b'"MAX_TOKENS"'),
     "counts again": lambda data: data.replace(b"data: [DONE]", NOTHING + b"data: [DONE]"),
 }  # fmt: skip
