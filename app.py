@@ -19,14 +19,15 @@ from app.catalogue.limits import Limits, read_limits
 from app.jobs.logs import set_up
 from app.jobs.process_memory import share_one_arena
 from app.jobs.server_races import EitherBackend, ServersBackend, servers_catalogue
+from engine.cli.arguments import Parser, model, repeated, setting, switch, typed, whole
+from engine.cli.lane_options import CACERT, MESSAGES, MODEL, SAME_DEVICE, given_lane, servers_of
+from engine.cli.options import DEVICE, DTYPE
 from engine.core.errors import UsageError
-from engine.core.spec import BASELINE, PLAIN
+from engine.core.values import integer
 from engine.kernels.usable import may_have_gpu
-from engine.loading.sources import hub_names
-from engine.remote.client import trust
-from engine.remote.endpoint import PREFIX, endpoints_of
 
 ANY_HOST = ("0.0.0.0", "::")
+PORT = integer(1, 65535, wanted="from 1 to 65535 (as given, or $GRADIO_SERVER_PORT)")
 
 
 def _host(text: str) -> str:
@@ -38,12 +39,6 @@ def _host(text: str) -> str:
         words = f"must be an address of this machine without a zone, not {text!r} (as given, or $GRADIO_SERVER_NAME)"
         raise argparse.ArgumentTypeError(words) from error
     return host
-
-
-def _port(text: str) -> int:
-    if text.isascii() and text.isdecimal() and 1 <= int(text) <= 65535:
-        return int(text)
-    raise argparse.ArgumentTypeError(f"must be from 1 to 65535, not {text!r} (as given, or $GRADIO_SERVER_PORT)")
 
 
 def _check_port(host: str, port: int | None) -> None:
@@ -62,101 +57,65 @@ def _check_port(host: str, port: int | None) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="app.py",
-        description="Race plain against speculative decoding of the same model, in the browser.",
-        allow_abbrev=False,
+    """Raises UsageError."""
+    options = (
+        setting(
+            "--host H",
+            _host,
+            "address to serve on; 0.0.0.0 is every IPv4 one, :: every IPv6 one (default: $GRADIO_SERVER_NAME, else "
+            "127.0.0.1)",
+            os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1",
+        ),
+        setting(
+            "--port P",
+            typed(PORT, whole),
+            "port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)",
+            os.environ.get("GRADIO_SERVER_PORT") or None,
+        ),
+        setting(
+            "--target T",
+            model,
+            "a hub repository or a local folder (default: the best pair that this machine can run; without a GPU the "
+            "bundled Gemma 3 270M)",
+        ),
+        setting("--drafter D", model, "name[:argument] (default: the pair's or ngram)"),
+        DTYPE,
+        DEVICE,
+        switch(
+            "--own",
+            "whoever opens this page is its owner, and may name models and servers there, as on a page that only this "
+            "machine can reach: for a page behind a tunnel that only you can use",
+        ),
+        setting(
+            "--limits FILE",
+            str,
+            "what visitors may load and ask for, in TOML (docs/operate.md); such a page belongs to its operator, and "
+            "nobody who opens it is its owner",
+        ),
+        repeated(
+            "--lane NAME=openai:URL",
+            given_lane,
+            "instead of a model here, a server, as plain=openai:http://localhost:8000/v1; two or more, one of them "
+            "called plain or baseline. The key: $OPENAI_API_KEY, or $PHOTOFINISH_KEY_<LANE>",
+        ),
+        MODEL,
+        CACERT,
+        SAME_DEVICE,
+        MESSAGES,
     )
-    parser.add_argument(
-        "--host",
-        metavar="H",
-        type=_host,
-        default=os.environ.get("GRADIO_SERVER_NAME") or "127.0.0.1",
-        help="address to serve on; 0.0.0.0 is every IPv4 one, :: every IPv6 one (default: $GRADIO_SERVER_NAME, else "
-        "127.0.0.1)",
-    )
-    parser.add_argument(
-        "--port",
-        metavar="P",
-        type=_port,
-        default=os.environ.get("GRADIO_SERVER_PORT") or None,
-        help="port to serve on (default: $GRADIO_SERVER_PORT, else the first free one from 7860)",
-    )
-    parser.add_argument(
-        "--target",
-        metavar="T",
-        type=hub_names,
-        help="a hub repository or a local folder (default: the best pair that this machine can run; without a GPU "
-        "the bundled Gemma 3 270M)",
-    )
-    parser.add_argument("--drafter", metavar="D", type=hub_names, help="name[:argument] (default: the pair's or ngram)")
-    parser.add_argument(
-        "--dtype",
-        metavar="D",
-        default="auto",
-        choices=("auto", "bfloat16", "float16", "float32"),
-        help="auto, bfloat16, float16 or float32 (default auto: measured)",
-    )
-    parser.add_argument("--device", metavar="D", default="auto", help="auto, cpu, cuda, cuda:N or mps (default auto)")
-    parser.add_argument(
-        "--own",
-        action="store_true",
-        help="whoever opens this page is its owner, and may name models and servers there, as on a page that only this "
-        "machine can reach: for a page behind a tunnel that only you can use",
-    )
-    parser.add_argument(
-        "--limits",
-        metavar="FILE",
-        help="what visitors may load and ask for, in TOML (docs/operate.md); such a page belongs to its operator, and "
-        "nobody who opens it is its owner",
-    )
-    servers = parser.add_argument_group("lanes on servers, instead of the engine's own")
-    servers.add_argument(
-        "--lane",
-        metavar="NAME=openai:URL",
-        action="append",
-        default=[],
-        help="a lane that an OpenAI-compatible server decodes, as plain=openai:http://localhost:8000/v1; two or more, "
-        "one of them called plain or baseline. The key: $OPENAI_API_KEY, or $PHOTOFINISH_KEY_<LANE>",
-    )
-    servers.add_argument(
-        "--model",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="the model, as the servers call it; LANE=NAME for one lane's",
-    )
-    servers.add_argument(
-        "--cacert", metavar="FILE", help="the certificate (PEM) of the authority of the servers' own certificates"
-    )
-    servers.add_argument("--same-device", action="store_true", help="the servers share a device: lanes take turns")
-    servers.add_argument("--chat", action="store_true", help="prompts are messages for the chat endpoint")
-    return parser.parse_args()
+    description = "Race plain against speculative decoding of the same model, in the browser."
+    return Parser("app.py", description, options).parse(sys.argv[1:])
 
 
 def _servers(options: argparse.Namespace, pairs: str) -> ServersBackend | None:
     """What races the lanes on servers, None where there are none. pairs: what the operator allows. Raises
     UsageError."""
-    lanes = [(name, spec) for name, _, spec in (lane.partition("=") for lane in options.lane)]
-    if not lanes:
-        if options.model or options.same_device or options.chat or options.cacert:
-            raise UsageError("--model, --same-device, --chat and --cacert are of servers: give --lane NAME=openai:URL")
-        return None
-    for name, spec in lanes:
-        if not name or not spec.startswith(PREFIX):
-            raise UsageError(f"--lane must be NAME={PREFIX}URL, not {name!r}=...")
-    names = {name for name, _ in lanes}
-    if options.cacert:
-        trust(options.cacert)
-    if len(names) < len(lanes) or len(lanes) == 1:
-        raise UsageError(f"a race of servers needs two lanes or more with different names, not {len(lanes)}")
-    if not names & {PLAIN, BASELINE}:
-        raise UsageError(f"one lane must be called {PLAIN} or {BASELINE}: the others are compared with it")
-    if options.target or options.drafter or pairs:
-        raise UsageError(
-            "--target, --drafter and the pairs of --limits are of lanes on this machine: give --lane without them"
-        )
-    return ServersBackend(endpoints_of(lanes, options.model, os.environ), options.same_device)
+    if len(options.lane) == 1:
+        raise UsageError("a race of servers needs two lanes or more, not 1")
+    endpoints = servers_of(options.lane, options, ("model", "same_device", "chat", "cacert"), with_plain=True)
+    if endpoints and pairs:
+        raise UsageError("the pairs of --limits are of lanes on this machine: give --lane without them")
+    return ServersBackend(endpoints, options.same_device) if endpoints else None
 
 
 def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
@@ -194,9 +153,9 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | Serve
 
 
 if __name__ == "__main__":
-    options = arguments()
     share_one_arena()
     try:
+        options = arguments()
         if os.environ.get("GRADIO_WATCH_DIRS"):
             raise UsageError("`gradio app.py` would run this program twice; start it with `python app.py`")
         machine.enter_space()

@@ -49,7 +49,7 @@ def test_every_option_is_one(page: Path) -> None:
     """An option that was renamed or taken out would be looked for."""
     sources = [ROOT / "app.py", ROOT / "engine" / "cli" / "main.py", *(ROOT / "tools").rglob("*.py")]
     known = {name for command in commands().values() for option in command.options for name in option.names}
-    known |= set(re.findall(r"\"(--[a-z-]+)\"", "".join(path.read_text(encoding="utf-8") for path in sources)))
+    known |= set(re.findall(r"\"(--[a-z-]+)[ \"]", "".join(path.read_text(encoding="utf-8") for path in sources)))
     code = re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8"))
     named = {option for line in code if "pip" not in line for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", line)}
     assert named <= known | OF_OTHERS | {"--help"}, named - known

@@ -55,10 +55,10 @@ class Command:
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are UsageErrors of one line. A value that looks like an option is given as --name=value."""
 
-    def __init__(self, prog: str, command: Command, description: str) -> None:
-        super().__init__(prog=prog, description=description, epilog=command.notes, allow_abbrev=False)
-        for opt in command.options:
-            self.add_argument(*opt.names, **opt.details)
+    def __init__(self, prog: str, description: str, options: Sequence[Option], notes: str = "") -> None:
+        super().__init__(prog=prog, description=description, epilog=notes, allow_abbrev=False)
+        for option in options:
+            self.add_argument(*option.names, **option.details)
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see {self.prog} --help)")

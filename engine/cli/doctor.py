@@ -18,7 +18,7 @@ from ..remote.endpoint import PREFIX
 from ..studies.prompts.prompts import FilePrompt, choose
 from .arguments import Command, integer, model, repeated, setting, switch, words
 from .commands import read_prompts_file
-from .lane_options import SERVERS, given_lane, servers_of
+from .lane_options import CACERT, MESSAGES, MODEL, given_lane, servers_of
 from .options import JSON, MACHINE, SEED, TARGET, TEMPERATURE, set_threads
 from .output import console, print_json, progress_line
 from .run import load_ready
@@ -92,8 +92,9 @@ DOCTOR = Command(
             "instead of a pair on this machine: a server; give it twice, the plain server (or the one named plain or "
             "baseline) first, then the speculative one",
         ),
-        *SERVERS[:2],
-        switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
+        MODEL,
+        CACERT,
+        MESSAGES,
         switch("--thorough", "servers: sample some 10,000 tokens of each as well, to see a small bias"),
         setting("--prompts F", words, "a file of your prompts, as for study-prompts (default: three short ones)"),
         setting("--limit N", integer(1, 20), f"take N prompts from the file (default {NUM_PROMPTS})", NUM_PROMPTS),

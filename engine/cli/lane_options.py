@@ -29,10 +29,12 @@ def authority(file: str) -> str:
 
 CACERT = setting("--cacert FILE", authority, "servers: the certificate (PEM) of the authority of theirs (https)")
 MODEL = repeated("--model NAME", words, "servers: the model as they call it; LANE=NAME where lanes have different ones")
+SAME_DEVICE = switch("--same-device", "servers: they share a device, so lanes run one after the other")
+MESSAGES = switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint")
 SERVERS = (
     MODEL,
     CACERT,
-    switch("--same-device", "servers: they share a device, so lanes run one after the other"),
+    SAME_DEVICE,
     setting(
         "--timeout S",
         number(0.1, 3600),

@@ -142,7 +142,7 @@ def _command(name: str) -> Command:
 
 
 def _parser(name: str, command: Command) -> Parser:
-    parser = Parser(f"{PROG} {name}", command, COMMANDS[name][1])
+    parser = Parser(f"{PROG} {name}", COMMANDS[name][1], command.options, command.notes)
     parser.add_argument("--debug", action="store_true", help="show tracebacks and the warnings of libraries")
     return parser
 

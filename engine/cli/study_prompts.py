@@ -24,7 +24,7 @@ from ..studies.prompts.race_servers import ServersStudy, drafting_lanes
 from ..studies.prompts.study_file import StudyFile, dated, finished, result
 from .arguments import Command, integer, list_of, not_empty, repeated, setting, switch
 from .commands import read_prompts_file
-from .lane_options import CACERT, MODEL, given_lane, servers_of
+from .lane_options import CACERT, MESSAGES, MODEL, SAME_DEVICE, given_lane, servers_of
 from .options import JSON, LENGTH, MACHINE, SEED, TARGET, TEMPERATURE, TOP_P, set_threads
 from .output import console, first_of, print_json, progress_line
 from .run import load_ready
@@ -132,8 +132,8 @@ STUDY = Command(
         ),
         MODEL,
         CACERT,
-        switch("--chat", "servers: send each prompt as a user's message, to the chat endpoint"),
-        switch("--same-device", "servers: they share a device, so lanes run one after the other"),
+        MESSAGES,
+        SAME_DEVICE,
         setting(
             "--drafter D[,D]",
             list_of,

@@ -46,13 +46,13 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         (["--host", "[127.0.0.1]"], "not '[127.0.0.1]'"),
         (["--host", "192.0.2.7"], "cannot serve on 192.0.2.7: Cannot assign requested address"),
         (["--lane", f"baseline={ONE}"], "two lanes or more"),
-        (["--lane", "a=ngram", "--lane", "b=ngram"], "NAME=openai:URL"),
+        (["--lane", "a=ngram", "--lane", "b=ngram"], "NAME=openai:http"),
         (["--lane", f"a={ONE}", "--lane", f"a={TWO}", "--model", "m"], "different names"),
-        (["--lane", f"a={ONE}", "--lane", f"b={TWO}", "--model", "m"], "called plain or baseline"),
+        (["--lane", f"a={ONE}", "--lane", f"b={TWO}", "--model", "m"], "one of them plain or baseline"),
         (["--lane", f"plain={ONE}", "--lane", f"b={TWO}"], "--model NAME"),
         (["--lane", f"plain={ONE}", "--lane", "b=openai:ftp://x", "--model", "m"], "needs openai:http"),
-        (["--lane", f"baseline={ONE}", "--lane", f"b={TWO}", "--target", "x"], "without them"),
-        (["--same-device"], "give --lane"),
+        (["--lane", f"baseline={ONE}", "--lane", f"b={TWO}", "--target", "x"], "without a server's --lane"),
+        (["--same-device"], "is for servers: --lane"),
         (["--limits", "no.such.file"], "cannot read the limits: No such file"),
         (["--own", "--lane", f"a={ONE}", "--model", "m"], "without --lane and --limits"),
     ],
@@ -79,7 +79,7 @@ def test_a_port_of_the_environment_is_checked_too(run, monkeypatch: pytest.Monke
     """Gradio would read it, and end with a traceback."""
     monkeypatch.setenv("GRADIO_SERVER_PORT", "many")
     status, printed = run()
-    assert status == 2 and "not 'many' (as given, or $GRADIO_SERVER_PORT)" in printed.splitlines()[-1]
+    assert status == 2 and "(as given, or $GRADIO_SERVER_PORT), not 'many'" in printed.splitlines()[-1]
 
 
 def test_a_page_for_others_keeps_its_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,10 +52,10 @@ def test_the_prompt_is_used_byte_for_byte(tmp_path, text, monkeypatch):
 @pytest.mark.parametrize("text", ["-5", "- item", "-- a = b", "@file", "%s", "-x", "--k=3", "---", "-h3"])
 def test_a_value_may_begin_with_a_dash(text):
     """A prompt that looks like an option is still the prompt, at the latest behind an equals sign."""
-    options = Parser("test", RACE, "").parse([f"--prompt={text}", "--k", "3", f"--stop={text}"])
+    options = Parser("test", "", RACE.options).parse([f"--prompt={text}", "--k", "3", f"--stop={text}"])
     assert (options.prompt, options.k, options.stop) == ([text], 3, [text])
     if " " in text or text[0] != "-":
-        assert Parser("test", RACE, "").parse(["--prompt", text, "--k", "3"]).prompt == [text]
+        assert Parser("test", "", RACE.options).parse(["--prompt", text, "--k", "3"]).prompt == [text]
 
 
 OPTIONS = [option for command in (RACE, VERIFY, REPLAY) for option in command.options]
@@ -73,7 +73,7 @@ words_of_options = st.sampled_from([name for option in OPTIONS for name in optio
 def test_no_arguments_break_the_parser(command, arguments):
     """Any words at all are parsed, refused in a sentence, or ask for help."""
     try:
-        Parser("test", command, "").parse([a for a in arguments if a not in ("-h", "--help")])
+        Parser("test", "", command.options).parse([a for a in arguments if a not in ("-h", "--help")])
     except UsageError as error:
         assert "\n" not in cli.one_line(str(error)) and cli.one_line(str(error)).isprintable()
 
