@@ -20,7 +20,7 @@ from ..kernels.devices import device_named
 from ..layers import published
 from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
-from .sources import DEFAULT_TARGET, Source, find, hub_names, weights_files
+from .sources import DEFAULT_TARGET, Source, config_of, find, hub_names, weights_files
 from .tokenizer_files import read_tokenizer
 from .towers import OTHER, TEXT_NAMES, decoder_config
 
@@ -144,12 +144,12 @@ def load(
         kernels.get_ready(progress)
         return kernels.best_dtype() if dtype == "auto" else dtype
 
-    def accept(config: dict[str, Any]) -> None:
+    if target != DEFAULT_TARGET:
+        config = config_of(target, progress)
         if says := published.unpacking(config):
             progress(f"{target} has {says}", None)
         _explained(target, _accept, target, config, chosen, place, kernels.free_bytes())
-
-    source = find(target, progress, accept)
+    source = find(target, progress)
     files = [] if source.config else weights_files(source.folder)
     dtype = chosen()
     with ThreadPoolExecutor(1) as pool:

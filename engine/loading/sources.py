@@ -5,8 +5,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ _ADDRESS = re.compile(
     r"(?<![\w./~-])(?:https?://)?(?:huggingface|hf)\.co/([\w.-]+/[\w.-]+)(?:/(?:tree|blob|resolve)/([\w.-]+)[^?#+,]*)?"
     r"/?(?:\?[^#+,]*)?(?=[#+,@]|$)"
 )
-Accept = Callable[[dict[str, Any]], None]
 _TEMPLATES = "*.jinja"  # in subfolders too: additional_chat_templates
 _SMALL_FILES = ["*.json", _TEMPLATES, "*.model", "*.txt", "README.md"]
 _SAFETENSORS = ["model.safetensors", "model-*.safetensors"]
@@ -56,36 +55,25 @@ class Source:
     config: Path | None = None
 
 
-def find(target: str, progress: Progress = silent, accept: Accept | None = None) -> Source:
+def find(target: str, progress: Progress = silent) -> Source:
     """Resolve a target: DEFAULT_TARGET, a folder with a config.json, `owner/name[@revision]` on the hub, or
     `random:NAME`.
 
-    Whatever looks like a path, or exists on disk, is never sent to the hub. From a repository, config.json is
-    downloaded first and passed to `accept`, which may raise before anything else is downloaded. Raises UsageError for
-    anything else, or if it is not available."""
+    Whatever looks like a path, or exists on disk, is never sent to the hub. Raises UsageError for anything else, or if
+    it is not available."""
     if target == DEFAULT_TARGET:
         folder = default_model.converted(progress)
         manifest = default_model.read_manifest(folder) or {}
         return Source(target, folder, licence=default_model.LICENCE, digest=str(manifest.get("digest", "")))
     if target.startswith(RANDOM):
         config = random_targets.config_file(target)
-        if accept:
-            accept(random_targets.read_config(config))
         return Source(
             target, config.parent, licence=random_targets.LICENCE, digest=random_targets.digest(config), config=config
         )
-    path = Path(os.path.expanduser(target))
-    if target.startswith(("/", ".", "~")) or (target and os.path.lexists(path)):
-        source = _local(target, path)
-        if accept:
-            accept(random_targets.read_published(path / "config.json"))
-        return source
-    if (match := _REPOSITORY.fullmatch(target)) is None:
-        raise UsageError(
-            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub "
-            "repository as owner/name or owner/name@revision, random:owner/name for random weights"
-        )
-    folder = _fetch(match[1], match[2], progress, accept)
+    if (match := _repository(target)) is None:
+        folder = _local(target)
+        return Source(target, folder, licence=read_licence(folder))
+    folder = _fetch(match, progress)
     return Source(target, folder, revision=folder.name, licence=read_licence(folder))
 
 
@@ -94,21 +82,17 @@ def hub_names(text: str) -> str:
     return _ADDRESS.sub(lambda match: match[1] + f"@{match[2]}" * (match[2] not in (None, "main")), text)
 
 
-def config_of(target: str) -> dict[str, Any]:
+def config_of(target: str, progress: Progress = silent) -> dict[str, Any]:
     """The configuration of a target other than the default one. Nothing else is fetched. Raises UsageError as `find`
     does."""
-    published: dict[str, Any] = {}
+    if target.startswith(RANDOM):
+        return random_targets.read_config(random_targets.config_file(target))
+    if (match := _repository(target)) is None:
+        return random_targets.read_published(_local(target) / "config.json")
+    from huggingface_hub import hf_hub_download
 
-    class Enough(BaseException):
-        pass
-
-    def accept(config: dict[str, Any]) -> None:
-        published.update(config)
-        raise Enough
-
-    with suppress(Enough):
-        find(target, accept=accept)
-    return published
+    with _from_hub(match, progress):
+        return random_targets.read_published(Path(hf_hub_download(match[1], "config.json", revision=match[2])))
 
 
 def is_here(target: str) -> bool:
@@ -135,14 +119,21 @@ def _repository(target: str) -> re.Match[str] | None:
     return None if os.path.lexists(os.path.expanduser(target)) else _REPOSITORY.fullmatch(target)
 
 
-def _local(target: str, path: Path) -> Source:
+def _local(target: str) -> Path:
+    """A folder with a config.json."""
+    path = Path(os.path.expanduser(target))
+    if not target.startswith(("/", ".", "~")) and not (target and os.path.lexists(path)):
+        raise UsageError(
+            f"unknown model {target!r}; choose one of: {DEFAULT_TARGET}, a folder with a config.json, a hub "
+            "repository as owner/name or owner/name@revision, random:owner/name for random weights"
+        )
     if not path.is_dir():
         raise UsageError(
             f"no model at {target!r}: " + ("it is a file, not a folder" if path.exists() else "there is no such folder")
         )
     if not (path / "config.json").is_file():
         raise UsageError(f"the folder {target!r} is no model: it has no config.json{_instead(path)}")
-    return Source(target, path, licence=read_licence(path))
+    return path
 
 
 def read_licence(folder: Path) -> str:
@@ -202,25 +193,33 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def _fetch(repository: str, revision: str | None, progress: Progress, accept: Accept | None) -> Path:
+def _fetch(match: re.Match[str], progress: Progress) -> Path:
     """The snapshot's folder, named by its commit; without a network, the last one."""
-    from huggingface_hub import constants, hf_hub_download, snapshot_download
+    from huggingface_hub import snapshot_download
 
-    shown = f"{repository}@{revision}" if revision else repository
-    progress(f"looking for {shown} on the hub", None)
     options: dict[str, Any] = {
-        "revision": revision,
+        "revision": match[2],
         "ignore_patterns": [f"*/{name}" for name in (*_SMALL_FILES, *_SAFETENSORS, *_PICKLES) if name != _TEMPLATES],
-        "tqdm_class": _bar_class(progress, f"fetching {shown} from the hub"),
+        "tqdm_class": _bar_class(progress, f"fetching {match[0]} from the hub"),
     }
+    with _from_hub(match, progress):
+        folder = Path(snapshot_download(match[1], allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
+        if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
+            folder = Path(snapshot_download(match[1], allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"the hub repository {match[0]!r} is no model: it has no config.json")
+    return folder
+
+
+@contextmanager
+def _from_hub(match: re.Match[str], progress: Progress) -> Iterator[None]:
+    """Whatever fails is a UsageError with the reason."""
+    from huggingface_hub import constants
+
+    progress(f"looking for {match[0]} on the hub", None)
     try:
         with quiet():
-            if accept:
-                config = hf_hub_download(repository, "config.json", revision=revision)
-                accept(random_targets.read_published(Path(config)))
-            folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_SAFETENSORS], **options))
-            if (folder / "config.json").is_file() and not any(folder.glob("*.safetensors")):
-                folder = Path(snapshot_download(repository, allow_patterns=[*_SMALL_FILES, *_PICKLES], **options))
+            yield
     except PhotofinishError:
         raise
     except Exception as error:  # the network, the hub and its client may fail in any way
@@ -228,12 +227,9 @@ def _fetch(repository: str, revision: str | None, progress: Progress, accept: Ac
         if constants.HF_HUB_OFFLINE:
             reason = "HF_HUB_OFFLINE is set, and not all of it is in the cache"
         raise UsageError(
-            f"cannot fetch {shown!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another "
+            f"cannot fetch {match[0]!r} from the hub: {reason} (choose {DEFAULT_TARGET}, a local folder, or another "
             "repository)"
         ) from error
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"the hub repository {shown!r} is no model: it has no config.json")
-    return folder
 
 
 def _bar_class(progress: Progress, stage: str) -> type:
