@@ -6,12 +6,10 @@ parses nothing."""
 
 import time
 from collections.abc import Callable
-from typing import Self
 
 from rich.console import Console
-from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 from rich.text import Text
 
 from ..core.events import Step
@@ -55,33 +53,25 @@ def _likeliest(step: Step) -> list[int]:
     return path
 
 
-class ProgressLine:
-    """A `Progress` as a context manager: draws one bar on a terminal, which vanishes at the end, and nothing anywhere
-    else."""
+class ProgressLine(Progress):
+    """A progress callback as a context manager: draws one bar on a terminal, which vanishes at the end, and nothing
+    anywhere else."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        texts = ("{task.fields[percent]}", "{task.fields[stage]}")
+        percent, stage = (TextColumn(text, markup=False, table_column=Column()) for text in texts)
+        columns = percent, BarColumn(24), stage
+        super().__init__(*columns, console=console, auto_refresh=False, transient=True, disable=not is_live(console))
         self.clock, self.stage, self.drawn_at = clock, "", -REFRESH_S
-        self.live = Live(console=console, auto_refresh=False, transient=True) if is_live(console) else None
-
-    def __enter__(self) -> Self:
-        if self.live is not None:
-            self.live.start()
-        return self
+        self.bar = self.add_task("", percent="", stage="", visible=False)
 
     def __call__(self, stage: str, share: float | None) -> None:
-        if self.live is None or (stage == self.stage and self.clock() - self.drawn_at < REFRESH_S):
+        if stage == self.stage and self.clock() - self.drawn_at < REFRESH_S:
             return
         done = 100 * min(1.0, max(0.0, share or 0.0))
-        grid = Table.grid(padding=(0, 1))
-        percent = Text("..." if share is None else f"{done:.0f}%")
-        grid.add_row(percent, ProgressBar(100, done, width=24), Text(clean(stage)))
-        self.live.update(grid, refresh=True)
+        percent = "..." if share is None else f"{done:.0f}%"
+        self.update(self.bar, completed=done, percent=percent, stage=clean(stage), visible=True, refresh=True)
         self.stage, self.drawn_at = stage, self.clock()
-
-    def __exit__(self, *raised: object) -> None:
-        if self.live is not None:
-            self.live.update(Text(""))
-            self.live.stop()
 
 
 def is_live(console: Console) -> bool:
