@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..analysis.same import IDENTICAL, KINDS, State, differs_at
+from ..analysis.same import IDENTICAL, KINDS, State, differs_at, part
 from ..core.errors import UsageError, kind, short
 from ..core.events import Finished, LaneEvent, Started, Step
 from ..core.spec import (
@@ -143,8 +143,6 @@ class _Lane:
     wall_s: float = 0.0
     steps: list[Step] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)
-    checksums: list[int] = field(default_factory=list)
 
     def _wrong_place(self, step: Step) -> int | None:
         """The first place that a token was not copied from, in the text that goes on with the token's own path."""
@@ -220,8 +218,6 @@ class _Lane:
         self.steps.append(step)
         self.clock_s += step.seconds
         self.token_ids += step.token_ids
-        self.pieces += step.pieces
-        self.checksums += step.checksums
 
     def _same_time(self, seconds: float, who: str, what: str) -> None:
         if not math.isclose(seconds, self.clock_s, rel_tol=CLOCK_TOLERANCE, abs_tol=CLOCK_TOLERANCE):
@@ -253,13 +249,13 @@ def _check_events(recording: Mapping[str, Any], spec: RaceSpec, events: Sequence
 def _check_verdict(which: str, verdict: Mapping[str, Any], a: _Lane, b: _Lane) -> None:
     """A verdict may not contradict the events. One that claims more than was compared is corrected: see `claims.py`."""
     fits(verdict, _VERDICT, which)
-    common, states = min(len(a.token_ids), len(b.token_ids)), (a.state, b.state)
-    says, is_same = verdict["kind"], True
+    says, is_same, states, parting = verdict["kind"], True, (a.state, b.state), part(a.steps, b.steps)
     if says == "same_text":
-        is_same = differs_at("".join(a.pieces), "".join(b.pieces), states) is None
+        one, other = ("".join(piece for step in lane.steps for piece in step.pieces) for lane in (a, b))
+        is_same = differs_at(one, other, states) is None
     elif says in IDENTICAL:
         is_same = differs_at(a.token_ids, b.token_ids, states) is None
     if says == "identical_bits":
-        is_same = is_same and bool(a.checksums or not common) and a.checksums[:common] == b.checksums[:common]
+        is_same = is_same and (parting.rows_different == 0 or not parting.num_rows)
     if not is_same:
         raise UsageError(f"{which} says {says}, but its events differ")
