@@ -47,16 +47,15 @@ class Shelf:
         self._fixed = dict(fixed)
         self._lock = threading.Lock()
         self._packed: dict[str, bytes] = {}
-        self._num_bytes = 0
 
     def put(self, key: str, recording: Recording) -> None:
         """Keep a recording, in place of an earlier one with this key."""
         packed = gzip.compress(recording.text.encode("utf-8", "surrogatepass"), 1)
         with self._lock:
-            self._num_bytes += len(packed) - len(self._packed.pop(key, b""))
+            self._packed.pop(key, None)
             self._packed[key] = packed
-            while self._num_bytes > MAX_BYTES:
-                self._num_bytes -= len(self._packed.pop(next(iter(self._packed))))
+            while sum(map(len, self._packed.values())) > MAX_BYTES:
+                del self._packed[next(iter(self._packed))]
 
     def get(self, key: str) -> Recording:
         """The recording with this key. Raises UsageError if it is gone."""
