@@ -97,9 +97,13 @@ def frames(
 
 
 def numbers_at(recorded: dict[str, Any], t: float) -> dict[str, Any]:
-    """engine.analysis.metrics over the steps that were over at lane time t."""
+    """engine.analysis.metrics over the steps that were over at lane time t, without its lists: the page has none."""
     events = [e for e in events_of(recorded) if not isinstance(e.event, Step) or e.clock_s <= t + 1e-9]
-    metrics = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
+    whole = {lane["name"]: asdict(lane_metrics(events, lane["name"])) for lane in recorded["spec"]["lanes"]}
+    metrics = {
+        name: {key: value for key, value in numbers.items() if not isinstance(value, tuple)}
+        for name, numbers in whole.items()
+    }
     shown = next(lane["name"] for lane in recorded["spec"]["lanes"] if lane["role"] == "speculative")
     return {"metrics": json.loads(json.dumps(metrics)), "speedup": race_speedup(events, shown)}
 

@@ -100,27 +100,17 @@ function numUntimed(steps) {
   return first < 0 ? steps.length : first;
 }
 
-// LaneMetrics of a lane's first n steps; of all by default.
+// LaneMetrics of a lane's first n steps, without what it counts step by step and place by place; of all by default.
 export function metricsOf(lane, n = lane.steps.length) {
   const steps = lane.steps.slice(0, n), times = steps.map(stepSeconds), untimed = numUntimed(steps);
   const timed = lane.tokens[n] - lane.tokens[untimed], gaps = times.slice(untimed);
   const numTokens = lane.tokens[n], decode = sum(times), prefill = lane.started ? lane.started.prefill_s : null;
-  const drafted = steps.map(numDrafted), accepted = steps.map((step) => step.num_accepted);
-  const drafts = steps.filter(numDrafted);
-  const longest = drafts.reduce((most, step) => Math.max(most, depthOf(step)), 0), share = [], conditional = [];
-  const reached = drafts.map((step) => step.num_accepted + isRefuted(step));
-  for (let i = 0; i < longest; i++) {
-    const right = drafts.filter((step) => step.num_accepted > i).length;
-    share.push(right / drafts.length);
-    conditional.push(quotient(right, reached.filter((most) => most > i).length));
-  }
+  const accepted = sum(steps.map((step) => step.num_accepted));
   return {
     num_tokens: numTokens, prefill_s: prefill, decode_s: decode, tokens_per_s: quotient(timed, decode),
     ttft_s: prefill !== null && times.length ? prefill + times[0] : null, tpot_s: quotient(decode, timed),
     itl_p50_s: percentile(gaps, 0.5), itl_p95_s: percentile(gaps, 0.95), num_steps: n,
-    per_step_drafted: drafted, per_step_accepted: accepted, acceptance_rate: quotient(sum(accepted), sum(drafted)),
-    mean_acceptance_length: quotient(numTokens, n), acceptance_by_position: share,
-      conditional_acceptance_by_position: conditional,
+    acceptance_rate: quotient(accepted, sum(steps.map(numDrafted))), mean_acceptance_length: quotient(numTokens, n),
   };
 }
 
