@@ -62,7 +62,6 @@ export function refresh() {
 export function clearRight() {
   popover.close();
   views.right.clear();
-  for (const what of ["right", "difference"]) S.marked.delete(what);
 }
 
 // Show this lane on the right.

@@ -12,10 +12,7 @@ import { board, emit, mark, newState, popover, refs, replay, root, S, still, vie
 
 const AFTER_RACE_MS = 1500;
 
-function clearTexts() {
-  Object.values(views).forEach((view) => view.clear());
-  S?.marked.clear();
-}
+const clearTexts = () => Object.values(views).forEach((view) => view.clear());
 
 export function clear(id, seq = -1) {
   if (S) emit("leaving");

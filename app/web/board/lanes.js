@@ -59,19 +59,19 @@ function between(xs, ys, x) {
 export class LaneView {
   constructor(box) {
     this.box = box;
-    this.nodes = [];
-    this.starts = [0];        // starts[n]: the position after n steps
-    this.shown = 0;
-    this.last = null;         // the token that was written last
-    this.follows = true;      // the view stays at the end until the reader scrolls away
+    this.clear();
     box.addEventListener("scroll", () => { this.follows = box.scrollHeight - box.scrollTop - box.clientHeight < 32; },
       { passive: true });
     box.addEventListener("keydown", (event) => this.onKey(event));
     box.addEventListener("copy", (event) => this.onCopy(event));
   }
 
+  // starts[n]: the position after n steps; last: the token that was written last; follows: the view stays at the end
+  // until the reader scrolls away; isMarked, isCompared: whether the end of the lane, and where the texts differ, are
+  // marked.
   clear() {
-    Object.assign(this, { nodes: [], starts: [0], shown: 0, last: null, follows: true });
+    Object.assign(this, { nodes: [], starts: [0], shown: 0, last: null, follows: true, isMarked: false,
+      isCompared: false });
     this.box.replaceChildren();
   }
 

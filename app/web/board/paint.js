@@ -20,28 +20,16 @@ export function schedule() {
 }
 
 export function paint() {
-  const { race, live } = S, [left, right] = shownLanes(), plain = race.lane(S.first.plain);
-  const lanes = { left, right, plain: plain === left ? null : plain };
+  const { race, live } = S, [left, right] = shownLanes(), lanes = { left, right };
   const t = live ? race.duration(S.sides) : replay.t;
-  const counts = Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, lane ? countNow(lane, t) : 0]));
+  const ofBoth = (value) => Object.fromEntries(Object.entries(lanes).map(([side, lane]) => [side, value(lane, side)]));
+  const counts = ofBoth((lane) => (lane ? countNow(lane, t) : 0));
   const changed = Object.entries(views).filter(([side, view]) => view.show(lanes[side]?.steps ?? [], counts[side],
     !lanes[side] || hasSteps(S.header, lanes[side])));
-  for (const [side, view] of Object.entries(views)) {
-    if (S.marked.has(side) || !lanes[side]?.finished || view.nodes.length < lanes[side].steps.length) continue;
-    S.marked.add(side);
-    view.markUnseen(unseenAtTheEnd(lanes[side], S.header?.spec?.params?.stop ?? []));
-  }
-  if (!S.marked.has("difference") && S.marked.has("left") && S.marked.has("right") && S.recording) {
-    S.marked.add("difference");
-    const at = differs(verdictOn(S.sides[1])) ? differsAt(left, right) : null;
-    Object.values(views).forEach((view) => view.markDifference(at));
-  }
-  const tokens = Object.fromEntries(Object.entries(lanes).map(([side, lane]) =>
-    [side, lane ? lane.tokens[counts[side]] : side === "plain" ? null : 0]));
-  const atLimit = Object.fromEntries(["left", "right"].map((side) =>
-    [side, lanes[side]?.finished?.reason === "length" && counts[side] === lanes[side].steps.length]));
-  const total = trackLength(race.lanes.size > 3 ? Object.fromEntries(race.lanes) : lanes);
-  board.track(tokens, total, finishWords(lanes, counts), atLimit);
+  markTexts(left, right);
+  const total = trackLength([...race.lanes.values()]);
+  board.track(ofBoth((lane, side) => lane?.tokens[counts[side]] ?? 0), total, finishWords(lanes, counts),
+    ofBoth((lane, side) => lane?.finished?.reason === "length" && counts[side] === lane.steps.length));
   drawMore(t, total);
   write(refs.deckTime, live ? `${seconds(t)} s` : `${seconds(t)} / ${seconds(replay.duration)} s`);
   if (!live) {
@@ -56,24 +44,37 @@ export function paint() {
   const now = performance.now(), isStill = !live && (!replay.playing || t >= replay.duration);
   if (isStill || !S.shown || now - numbersAt > NUMBERS_EVERY_MS) {
     numbersAt = now;
-    drawNumbers(lanes, t);
+    drawNumbers(left, right, t);
   }
   showStatus();
   changed.forEach(([, view]) => view.follow());      // last: reads the layout, which everything above has changed
   emit("painted", { race: S.id, seq: S.seq, t });
 }
 
-function drawNumbers(lanes, t) {
+// What a stop string cuts off at the end of a text, and where the two differ.
+function markTexts(left, right) {
+  for (const [view, lane] of [[views.left, left], [views.right, right]]) {
+    if (view.isMarked || !lane?.finished || view.nodes.length < lane.steps.length) continue;
+    view.isMarked = true;
+    view.markUnseen(unseenAtTheEnd(lane, S.header?.spec?.params?.stop ?? []));
+  }
+  if (views.right.isCompared || !views.left.isMarked || !views.right.isMarked || !S.recording) return;
+  views.right.isCompared = true;
+  const at = differs(verdictOn(S.sides[1])) ? differsAt(left, right) : null;
+  Object.values(views).forEach((view) => view.markDifference(at));
+}
+
+function drawNumbers(left, right, t) {
   const { race, live } = S, whole = !live && t >= replay.duration;
   const metrics = Object.fromEntries([...race.lanes.values()].map((lane) => {
     const numbers = metricsOf(lane, countNow(lane, t));
     return [lane.name, hasSteps(S.header, lane) ? numbers :
       { ...numbers, num_steps: null, mean_acceptance_length: null }];
   }));
-  const speedup = raceSpeedup(race, S.first, lanes.right, (lane) => countNow(lane, t));
+  const speedup = raceSpeedup(race, S.first, right, (lane) => countNow(lane, t));
   const done = (lane) => (lane ? lane.steps.slice(0, countNow(lane, t)) : []);
-  const divisor = plainIsFaster(metrics, S.sides, S.first) ? lanes.plain : lanes.left;
-  const noise = whole && !S.computed ? ratioNoise(done(divisor), done(lanes.right)) : null;
+  const divisor = plainIsFaster(metrics, S.sides, S.first) ? race.lane(S.first.plain) : left;
+  const noise = whole && !S.computed ? ratioNoise(done(divisor), done(right)) : null;
   const cautions = cautionsOf(S.recording, S.sides[1]), verdict = whole ? verdictOn(S.sides[1]) : null;
   S.shown = { metrics, speedup, cautions };
   board.figures(metrics, whole ? speedup : null, S.sides, S.first,
@@ -84,9 +85,8 @@ function drawNumbers(lanes, t) {
 
 // Where the track ends: the tokens of the longest lane, or the limit while lanes are still running.
 function trackLength(lanes) {
-  const all = Object.values(lanes).filter(Boolean);
-  const written = all.reduce((most, lane) => Math.max(most, lane.tokens[lane.steps.length]), 0);
-  return S.live && !all.every((lane) => lane.ended) ?
+  const written = Math.max(0, ...lanes.map((lane) => lane.tokens.at(-1)));
+  return S.live && !lanes.every((lane) => lane.ended) ?
     Math.max(written, S.header?.spec?.params?.max_new_tokens ?? 0) : written;
 }
 

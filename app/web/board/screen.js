@@ -89,9 +89,9 @@ export function newState(id, seq) {
     walk: undefined,
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by itself,
     // whether both texts were complete since, whether a show holds the verdict back, whether the table has the final
-    // times, sides whose end is marked
+    // times
     sides: sides([]), first: firstByRole([]), live: true, autoplayed: false, met: false, verdictWaits: false,
-    timed: false, marked: new Set(),
+    timed: false,
   };
 }
 

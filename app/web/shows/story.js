@@ -139,7 +139,7 @@ export function bringBack(before) {
   clear(before.id, before.seq);
   if (isLinked() && before.id === null) board.title("From a link: not raced yet. Race runs it here", null);
   if (!before.header) return;
-  Object.assign(S, before, { marked: new Set(), asked: {} });
+  Object.assign(S, before, { asked: {} });
   setHeader(S.header);
   askForFigures();
   replay.load(S.race.duration(S.sides), S.race.times(S.sides));
