@@ -52,10 +52,8 @@ const WITH_EXAMPLES = [
   [["x", "."], "X", "stop the live race", () => stopLive()],
 ];
 // kept: the race, marks and focus before, null when off stage; byLink: the page's address opens the stage; played: whether
-// the replay was running when the screen was last drawn; hint: hides the most important keys after a while; marks:
-// whether they were on before the texts of a race that is over were shown without; null otherwise.
-const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0,
-  marks: null };
+// the replay was running when the screen was last drawn; hint: hides the most important keys after a while.
+const stage = { kept: null, byLink: new URLSearchParams(location.search).has("stage"), played: false, hint: 0 };
 const keys = () => (examples().length ? [...WITH_EXAMPLES, ...STAGE_KEYS] : STAGE_KEYS);
 
 function beginStage() {
@@ -84,7 +82,7 @@ function beginStage() {
 function turnView() {
   if (root.dataset.stage !== "verdict") return showView("verdict");
   showView("on");
-  if (phaseNow() === "over") setMarks("false");
+  if (phaseNow() === "over") root.dataset.view = "plain";
   requestAnimationFrame(() => {       // laid out again: both show their ends, to be compared
     for (const box of [refs.leftText, refs.rightText]) box.scrollTop = box.scrollHeight;
   });
@@ -93,15 +91,7 @@ function turnView() {
 
 function toggleMarks() {
   showView("on");
-  stage.marks = null;
-  refs.marks.click();
-}
-
-// null: as they were before.
-function setMarks(pressed) {
-  const before = stage.marks ?? refs.marks.getAttribute("aria-pressed");
-  stage.marks = pressed && before;
-  refs.marks.setAttribute("aria-pressed", pressed ?? before);
+  refs.marks.setAttribute("aria-pressed", String(root.dataset.view === "plain"));
   showTexts();
 }
 
@@ -160,7 +150,7 @@ function endStage() {
   if (!kept) return;
   const isRunHere = live.aside === kept.S.id || !S.ribbon.includes("RECORDED");
   const fault = unwatchLive();
-  stage.kept = stage.marks = null;
+  stage.kept = null;
   delete root.dataset.stage;
   mark("stage", false);
   delete root.dataset.touch;
@@ -291,7 +281,7 @@ on("painted", () => {
   const now = moment(), isBefore = ["before", "waiting"].includes(now.moment);
   root.toggleAttribute("data-before", isBefore);
   if (isBefore) write(refs.stageGiven, givenNow());
-  if (now.moment !== "over" && stage.marks !== null) setMarks(null);
+  if (now.moment !== "over" && root.dataset.view === "plain") showTexts();
   if (now.moment !== "over" && (S.live || !S.met)) hideResult();
   write(refs.stageSays, `${aloud(now)} ${now.moment === "over" && now.kind ? servedNow() : ""}`.trim());
 });
