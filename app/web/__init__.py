@@ -30,20 +30,20 @@ SHEETS = (
 )
 
 
-def _read(name: str) -> str:
+def read(name: str) -> str:
     return (FOLDER / name).read_text(encoding="utf-8")
 
 
 def _template() -> str:
     """The board's, with the parts that have files of their own."""
-    text = _read("board/template.html")
+    text = read("board/template.html")
     for part in ("tabs/decide.html", "shows/glossary.html"):
-        text = text.replace(f"  <!-- {part.split('/')[1]} -->\n", _read(part))
+        text = text.replace(f"  <!-- {part.split('/')[1]} -->\n", read(part))
     return text
 
 
 RACE_VIEW_TEMPLATE = _template()
 # For `launch(css=...)`. Gradio drops @container, @supports and @layer rules there, and splits selectors at every comma.
-RACE_VIEW_CSS = variables(".pf") + "".join(map(_read, SHEETS))
-PRINT_CSS = _read("board/print.css")
+RACE_VIEW_CSS = variables(".pf") + "".join(map(read, SHEETS))
+PRINT_CSS = read("board/print.css")
 RACE_VIEW_JS = bundle("main.js", constants=CONSTANTS)

@@ -15,17 +15,16 @@ from engine.studies.prompts.prompts import MAX_PROMPTS
 
 from ..catalogue.limits import MAX_FILE_CHARS
 from ..catalogue.request import MAX_REQUESTS, MAX_WORDS
-from . import CONSTANTS, RACE_VIEW_TEMPLATE
-from .bundle import FOLDER, bundle
+from . import CONSTANTS, RACE_VIEW_TEMPLATE, read
+from .bundle import bundle
 from .colours import variables
 
-YOURS = FOLDER / "yours"
-_SHEETS = {name: (YOURS / f"{name}.css").read_text(encoding="utf-8") for name in ("yours", "results", "report")}
-YOURS_CSS = _SHEETS["yours"] + _SHEETS["results"]
+YOURS_CSS = read("yours/yours.css") + read("yours/results.css")
+REPORT_CSS = "".join(map(read, ("board/panels.css", "yours/results.css", "yours/report.css")))
 LIMITS = {
     "LEAST": LEAST, "MAX_FILE_CHARS": MAX_FILE_CHARS, "MAX_PROMPTS": MAX_PROMPTS, "MAX_REQUESTS": MAX_REQUESTS,
     "MAX_WORDS": MAX_WORDS, "NOISE": NOISE, "NUM_PROMPTS": NUM_PROMPTS, "BY_ROUNDING": ROUNDING, "WARM_UP": WARM_UP,
-    "REPORT_CSS": variables(":root", "light") + _SHEETS["results"] + _SHEETS["report"],  # of a result saved as a page
+    "REPORT_CSS": variables(":root", "light") + REPORT_CSS,  # of a result saved as a page
 }  # fmt: skip
 # Gradio compiles a component's template again at every frame, so it gets an empty one, and the program puts the real
 # one in place, once.
@@ -38,7 +37,7 @@ def race_view(value: str, max_new_tokens: int, allowed: Mapping[str, bool], **ar
 
     max_new_tokens: the page's limit on an answer.
     allowed: whether its visitors may name a model and servers of their `own`, and ask for `studies`."""
-    template = RACE_VIEW_TEMPLATE + (YOURS / "yours.html").read_text(encoding="utf-8")
+    template = RACE_VIEW_TEMPLATE + read("yours/yours.html")
     constants = {"MAX_NEW_TOKENS": max_new_tokens, "ALLOWED": dict(allowed)}
     program = bundle("page.js", constants=CONSTANTS | LIMITS | constants)
     script = IN_PLACE.format(json.dumps(template)) + program
