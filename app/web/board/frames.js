@@ -23,10 +23,7 @@ export function clear(id, seq = -1) {
   newState(id, seq);
   replay.load(0, [0]);
   board.alert("");
-  board.title("", null);
-  board.names(null, S.sides, S.first);
-  board.verdict(null, null);
-  board.facts(null);
+  setHeader(null);
   emit("cleared");
   refresh();
 }
@@ -35,8 +32,9 @@ export function clear(id, seq = -1) {
 const LAY_MS = 50;
 let laid = null;
 function lay() {
-  if (pageButton("settings")) mark("laid", true);
-  else setTimeout(lay, LAY_MS / 5);
+  if (!pageButton("settings")) return setTimeout(lay, LAY_MS / 5);
+  emit("laid");
+  return mark("laid", true);
 }
 
 // Show one frame of the protocol.
@@ -73,9 +71,9 @@ export function onFrame(frame) {
 
 export function setHeader(header) {
   S.header = header;
-  const lanes = header.spec?.lanes ?? [];
+  const lanes = header?.spec?.lanes ?? [];
   Object.assign(S, { sides: sides(lanes), first: firstByRole(lanes) });
-  board.title(S.name || startOf(header.prompt?.text), header);
+  board.title(S.name || startOf(header?.prompt?.text), header);
   board.names(header, S.sides, S.first);
   board.facts(header);
 }

@@ -2,6 +2,7 @@
 // parts and the replay clock. Features listen; the board imports none of them. Listeners are called in the order of the
 // imports in main.js.
 //
+//   laid          the page's own buttons are there; never on an exported page
 //   leaving       the race on the screen is about to be cleared
 //   cleared       the screen shows a new race without events
 //   frame         a frame of the protocol has come: the frame; a listener that returns true refuses it
@@ -17,7 +18,7 @@
 
 import { element } from "../host.js";
 import { copy, leaving } from "../base/dom.js";
-import { firstByRole, Race, sides } from "../base/model.js";
+import { Race } from "../base/model.js";
 import { Replay } from "../base/replay.js";
 import { laneTitle } from "../base/text.js";
 import { Board } from "./board.js";
@@ -90,7 +91,7 @@ export function newState(id, seq) {
     // the screen: lanes left and right, the first lane of each role, live or a replay, whether it has played by itself,
     // whether both texts were complete since, whether a show holds the verdict back, whether the table has the final
     // times
-    sides: sides([]), first: firstByRole([]), live: true, autoplayed: false, met: false, verdictWaits: false,
+    sides: [], first: {}, live: true, autoplayed: false, met: false, verdictWaits: false,
     timed: false,
   };
 }

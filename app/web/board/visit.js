@@ -14,8 +14,6 @@ import { stop } from "./stream.js";
 const RACE_KEY = "photofinish.race";         // the last race of this tab
 const OVER_KEY = "photofinish.over";          // the last one that is over
 const RECORDING_KEY = "photofinish.recording";       // its recording
-const LOOK_AGAIN_MS = 300;
-const LOOKS = 200;
 const FILLED_MS = 8000;          // how long the settings of an example may take
 const panel = () => document.getElementById("page-panel");
 
@@ -147,11 +145,9 @@ refs.liveHere.addEventListener("click", async () => {
   }
   return pageButton("race")?.click();
 });
-// The page's buttons may appear later than the race, much later on a busy machine. An exported race has none.
-function updateSoon(left) {
+// The page's buttons appear later than the race, much later on a busy machine.
+on("laid", () => {
   updatePageButtons();
-  if (left && !pageButton("race")) setTimeout(() => updateSoon(left - 1), LOOK_AGAIN_MS);
-  else if (isLinked() || remembered("photofinish.prompt") !== null)
-    document.getElementById("page-presets")?.classList.add("page-own");
-}
-setTimeout(() => updateSoon(LOOKS), 0);
+  if (isLinked() || remembered("photofinish.prompt") !== null)
+    document.getElementById("page-presets").classList.add("page-own");
+});
