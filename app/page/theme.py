@@ -6,7 +6,7 @@ from pathlib import Path
 import gradio as gr
 
 from ..web import PRINT_CSS
-from ..web.colours import BLUES, COLOURS, INKS, WHITE, variables
+from ..web.colours import BLUES, COLOURS, INKS, variables
 from .sentences import SLOGAN
 
 PAGE_CSS = variables(".gradio-container") + (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
@@ -51,7 +51,6 @@ LIGHT_DARK = {
     "input_border_color_focus": ("*primary_500", "*primary_400"),
     "button_primary_background_fill": ("*primary_500", "*primary_500"),
     "button_primary_background_fill_hover": ("*primary_600", "*primary_600"),
-    "button_primary_text_color": (WHITE, WHITE),
     "button_secondary_background_fill": ("transparent", "transparent"),
     "button_secondary_background_fill_hover": ("*neutral_100", "*neutral_800"),
     "button_secondary_border_color": ("*neutral_300", "*neutral_700"),

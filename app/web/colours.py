@@ -4,7 +4,7 @@ them here. A test keeps them out of all other files. Standard library only."""
 from typing import Literal, NamedTuple
 
 BLUE, SKY, ORANGE, GREEN, MINT, AMBER = "#0072b2", "#56b4e9", "#e69f00", "#009e73", "#2fc797", "#f2ac1e"
-WHITE, BLACK, GREY, PALE, MIDDLE = "#ffffff", "#0a0c0f", "#7e8790", "#d5dade", "#808691"
+WHITE, BLACK, PALE, MIDDLE = "#ffffff", "#0a0c0f", "#d5dade", "#808691"
 CLEAR = "rgba(0,0,0,0)"
 
 BLUES = (
@@ -48,7 +48,6 @@ COLOURS = {
     "line": Colour("#d8d5cd", "#2c333b"),
     "line-contrast": Colour("#6a7078", "#8a939c"),
     "focus": Colour(BLUE, "#8fd0f7"),
-    "progress": _both(BLUE),
     "shadow": _both("rgb(0 0 0 / 0.28)"),
     "shade": _both("#0000005c"),
     "model-loading": _both(ORANGE),
@@ -80,10 +79,8 @@ COLOURS = {
     "board-empty": _both("#3d454e"),
     "speculative": _both(SKY),
     "baseline": _both("#b9c0c8"),
-    "baseline-run": _both("#c5cbd1"),
-    "baseline-gap": _both(GREY),
+    "baseline-gap": _both(MIDDLE),
     "rail": _both("#1a1f25"),
-    "rail-end": _both("#8b949d"),
     # buttons
     "hover": Colour("#eeece6", "#222a32"),
     "pressed": Colour("#dfe9f0", "#24394a"),
@@ -92,7 +89,6 @@ COLOURS = {
     # the two texts
     "baseline-edge": _both("#8d959d"),
     "step-seam": Colour("#a9b0b7", "#525b64"),
-    "step-hover": Colour("#efece4", "#232b34"),
 }  # name -> the variable --name of the style sheets
 
 

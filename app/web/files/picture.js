@@ -82,7 +82,7 @@ export class Pen {
   }
 }
 
-export const COLOURS = ["baseline-run", "speculative"];
+export const COLOURS = ["baseline", "speculative"];
 
 // The canvas; undefined, and says why, if the browser does not give it out.
 export function drawPicture() {

@@ -76,7 +76,6 @@ async function raceFinding(settings, position) {
 }
 
 export const checkup = {
-  run: "checkup", title: "What makes it slow or wrong?",
   about: "Examines the model and the drafter, or the servers: are the texts right, and why is it not faster? It "
     + "names the one thing to change first. Servers get about 450 short requests each.",
   sourceNow, needsTwo: false, needs: () => ({ need: promptWords() }),

@@ -43,10 +43,9 @@ function colourOfLoad({ checkup: check }) {
 }
 
 export const load = {
-  run: "load", title: "Under load: how many users at once?", needs,
   about: "Many users at once; you pay for their tokens. The servers take turns at each level, with the same prompts in "
     + "the same order. Temperature, seed and chat template come from Settings. This server stores nothing.",
-  sourceNow: ownSource, needsTwo: false,
+  sourceNow: ownSource, needsTwo: false, needs,
   isOwn: () => started !== null && !isRunning("load"),
   isThere: () => Boolean(loaded.frame?.report),
   colour: colourOfLoad,

@@ -127,7 +127,6 @@ function commandsToServe(target, best) {
 }
 
 export const study = {
-  run: "study", title: "Does it pay on your prompts?",
   about: "With a model here, each prompt is one fairly timed race with automatic draft length, of the drafter, "
     + "temperature and seed of Settings, and one of n-gram. Servers get each prompt once, and draft as they are set "
     + "up. The answer holds for this model on this machine. This page's server stores nothing.",

@@ -152,7 +152,7 @@ function drawResults() {
   fill(parts, { results: kinds.length > 0, short: shortly(said).join("\n"), keep: running() === null,
     copy: !isOpened && kinds.some((kind) => QUESTIONS[kind].isOwn()),
     opened: isOpened ? results[kinds[0]].frame.text : "",
-    earlier: earlier ? `Show: ${QUESTIONS[earlier].title}` : "" });
+    earlier: earlier ? `Show: ${sections[earlier].question.textContent}` : "" });
   for (const kind of KINDS) {
     const { section } = sections[kind], isThere = kinds.includes(kind);
     section.hidden = !isThere;
