@@ -33,8 +33,7 @@ def races(url: str, k: int = 4) -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "asked"),
-    [("0:0:0:0:0:0:0:1", "[::1]"), ("0", "127.0.0.1"), ("localhost", "localhost")],
+    ("host", "asked"), [("0:0:0:0:0:0:0:1", "[::1]"), ("0", "127.0.0.1"), ("localhost", "localhost")]
 )
 def test_every_form_of_an_address_races(host, asked, page_cache) -> None:
     """An IPv6 address passed all checks of ours, and then Gradio ended with a traceback, or found no port."""

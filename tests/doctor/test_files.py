@@ -46,10 +46,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "no such version": ("owner/target@v9", "ngram", ""),
     }
     folders = {"owner/target": TRAINED, "owner/head": HEADS["eagle3"], "owner/draft": DRAFT, "owner/gated": TRAINED}
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        config_hub(patch, folders, frozenset({"owner/gated"})) as running,
-    ):
+    with pytest.MonkeyPatch.context() as patch, config_hub(patch, folders, frozenset({"owner/gated"})) as running:
         cache = str(tmp_path_factory.mktemp("hub"))
         environment = {**os.environ, "HF_ENDPOINT": running.address, "HF_HUB_CACHE": cache, "HF_HUB_OFFLINE": "0"}
         command = [sys.executable, "-c", RUN, json.dumps(list(cases.values()))]

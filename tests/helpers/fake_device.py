@@ -11,16 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from tests.helpers.cuda_tensors import (
-    ATTENTION,
-    CudaTensor,
-    Traits,
-    aten,
-    mapped,
-    numbers_of,
-    tensors_in,
-    traits,
-)
+from tests.helpers.cuda_tensors import ATTENTION, CudaTensor, Traits, aten, mapped, numbers_of, tensors_in, traits
 
 
 class CudaGraph:

@@ -207,10 +207,7 @@ def spoilt(self: FixedCall, factor: float = -1.0) -> Any:
     ("fault", "why"),
     [
         (("_capture", refuse), "could not be captured as a CUDA graph: RuntimeError: CUDA error: operation not"),
-        (
-            ("__call__", spoilt),
-            "a step replayed from a CUDA graph has logits that differ from those of",
-        ),
+        (("__call__", spoilt), "a step replayed from a CUDA graph has logits that differ from those of"),
     ],
     ids=["refused", "other numbers"],
 )
