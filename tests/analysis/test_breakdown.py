@@ -1,5 +1,4 @@
-"""Where the speed of a race comes from: sums that must be whole, a curve on which the race must lie, and the ways
-to cheat with it."""
+"""Where a race's speed comes from: sums that are whole, a curve on which the race lies, and the ways to cheat."""
 
 import random
 from dataclasses import replace

@@ -26,8 +26,7 @@ def make_lane(*rows: tuple[int, int, int, float]) -> list[LaneEvent]:
 
 
 def test_a_lane_by_hand():
-    """Each formula on numbers to check in the head: prefill apart, empty drafts and the end token counted; short drafts
-    as vLLM counts them."""
+    """Each formula on numbers to check in the head: prefill apart, empty and short drafts and the end token counted."""
     m = lane_metrics(make_lane((3, 3, 4, 0.2), (3, 1, 2, 0.2), (0, 0, 1, 0.1), (1, 1, 2, 0.4)), "a")
     assert (m.num_tokens, m.num_steps, m.per_step_drafted, m.per_step_accepted) == (9, 4, (3, 3, 0, 1), (3, 1, 0, 1))
     assert m.prefill_s == 1.0
@@ -109,8 +108,7 @@ def test_a_quiet_machine_gets_no_warning(seconds):
 
 @given(st.integers(MIN_STEPS_TO_JUDGE, 200), st.floats(1e-3, 1.0), st.floats(3.1, 1000.0), st.randoms())
 def test_a_disturbed_machine_is_named_with_its_lane_and_both_figures(count, median, factor, rng):
-    """One busy run showed "82x": a tenth of the steps stalled, and nothing said so; or a server, which tells no widths,
-    passes for this machine."""
+    """One busy run showed "82x", and nothing said so; or a server, which tells no widths, passes for this machine."""
     stalled = set(rng.sample(range(count), count // 10 + 1))
     times = [median * factor if i in stalled else median for i in range(count)]
     usual, slow = (f"{1000 * percentile(times, share):.1f} ms" for share in (0.5, 0.95))

@@ -24,8 +24,7 @@ MODULES = ("shows/aloud.js", "base/task.js")
     caution=st.sampled_from(["loop", "copies", "whole", ""]),
 )
 def test_the_line_says_what_the_board_says(pure: Any, moment, sense, kind, tokens, ratio, per_step, kept, caution):
-    """A speaker who reads out "undefined", the result before the audience has bet, a gain that is a loss or a loop's,
-    or that texts are the same which are not."""
+    """A speaker reads "undefined", the result before bets, a gain that is none, or "the same" of other texts."""
     shown = f"{ratio:.2f}×"
     race = {"moment": moment, "sense": sense, "kind": kind, "tokens": tokens, "ratio": shown, "perStep": per_step,
             "cost": per_step / ratio, "kept": kept, "cautions": {caution: "So.", "says": "Do not quote."}}  # fmt: skip

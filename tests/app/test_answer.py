@@ -48,8 +48,7 @@ ANSWER = """(recording, choose) => {
 
 
 def a_recording(seed: int) -> dict[str, Any]:
-    """A race of some drafter on some target: chains, trees or automatic; with tables or without; with more lanes, on
-    servers; stopped; a text that loops."""
+    """A race: of chains, trees or automatic; with tables, more lanes, or on servers; stopped; a text that loops."""
     rng = random.Random(seed)
     drafter, k = rng.choice(DRAFTS), rng.randrange(1, 8)
     words = words_of("one two three four " * 12 if rng.random() < 0.15 else TEXT)[: rng.randrange(12, 70)]

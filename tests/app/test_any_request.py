@@ -139,8 +139,7 @@ def rss_mb(server: Server) -> float:
 
 
 def test_no_request_breaks_the_page_or_learns_anything(server: Server) -> None:
-    """A traceback, a path or a key would reach a stranger; a wrong value would be a fault of the page, or fill its disk
-    or memory; or the queue would be dead."""
+    """A traceback, a path or a key would reach a stranger; a value be the page's fault, fill it, or end the queue."""
     server.visitor("before").race()
     log = server.log.stat().st_size
     for _ in "at first, things are loaded once", "":

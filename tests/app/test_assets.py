@@ -1,5 +1,4 @@
-"""What ships with the page: presets that can be raced, pairs that name what exists, recordings that can be read, and a
-header that Spaces understands."""
+"""What ships: presets that can be raced, pairs that exist, readable recordings, a header that Spaces understands."""
 
 import json
 import re

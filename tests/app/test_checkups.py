@@ -60,8 +60,7 @@ def frames_of(*findings: Finding, asked: CheckUpRequest | None = None) -> list[d
 
 
 def test_findings_come_one_by_one_and_say_where_they_show() -> None:
-    """A dialog that is silent until the end, names something else than the command to change first, or races another
-    prompt or seed than the check-up did."""
+    """A dialog that is silent until the end, names another remedy first, or races another prompt or seed."""
     asked = request()
     frames = frames_of(OK, FAULTY, asked=asked)
     nums = [len(frame["report"]["findings"]) for frame in frames]

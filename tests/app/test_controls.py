@@ -242,8 +242,7 @@ TEMPLATES: list[Any] = [
 
 @pytest.mark.parametrize(("named", "chat"), TEMPLATES)
 def test_the_box_is_locked_only_if_there_is_no_template_and_says_so(tmp_path: Any, named: Any, chat: Any) -> None:
-    """A box that is refused only after a click, with a sentence about another program's option; or one that is locked
-    although the model, of one's own perhaps, has a template."""
+    """A box that is refused only after a click, in another program's words; or one that is locked for no reason."""
     if any("." in name for name in named):
         for name, content in named.items():
             (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")

@@ -65,8 +65,7 @@ def test_money_is_what_its_formulas_say(pure: Call) -> None:
 
 
 def test_dollars_need_a_price_and_a_gain_and_a_year_needs_a_gpu(pure: Call) -> None:
-    """A saving at a price that nobody named, or of a drafter that costs more; a yearly one from two CPU cores; or what
-    a server writes in a day, from one text."""
+    """A saving without a price or a gain; a yearly one from two CPU cores; or a server's day, from one text."""
     rng = random.Random(5)
     money = """(recording, dollars, device) => {
         const race = new Race(recording.events), first = firstByRole(recording.spec.lanes);

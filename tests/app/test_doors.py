@@ -1,5 +1,4 @@
-"""What the page's owner names: models, of which only the configuration is read before they are used, and servers, whose
-keys go to them and nowhere else."""
+"""What the page's owner names: models, known by their configuration alone, and servers, whose keys go nowhere else."""
 
 import asyncio
 import json
@@ -187,8 +186,7 @@ def test_what_cannot_be_tried_is_refused_without_it(asked: Any, words: str) -> N
 
 
 def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
-    """Choosing servers races something else; or a study asks others, or says where they are. What its rows claim is
-    tested in tests/studies."""
+    """Choosing servers races something else; or a study asks others, or says where they are."""
     backend, base = EitherBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):

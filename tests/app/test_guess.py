@@ -1,5 +1,4 @@
-"""Be the drafter: what a player types against the recorded text, and the tallies of the race's drafters over the same
-stretch, without a page."""
+"""Be the drafter, without a page: what is typed against the recorded text, and the drafters' tallies beside it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -65,8 +64,7 @@ def test_a_round_is_verification_of_what_was_typed(pure: Call, pieces: list[str]
 
 
 def drafter_over(recording: Recording, drafter: str, start: int, end: int) -> tuple[int, int, int, int, int]:
-    """k, kept, guessed, tokens, steps of a drafter from one position to another, at its fastest k of the whole race,
-    from its table alone."""
+    """k, kept, guessed, tokens, steps of a drafter over a stretch, at its fastest k of the race, by its table alone."""
     what_if = what_if_of(recording)
     assert what_if is not None
     ids = what_if.text.token_ids

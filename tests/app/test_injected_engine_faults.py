@@ -110,8 +110,7 @@ def test_a_fault_is_a_sentence_and_the_next_race_runs(fault: str, monkeypatch: p
 
 @pytest.mark.parametrize("how", ["drops", "is silent"])
 def test_a_model_that_comes_in_part_is_loaded_once_it_is_whole(how: str, tmp_path: Path, monkeypatch: Any) -> None:
-    """A download that the hub interrupted would end every race of the page until it is restarted; or the page wait for
-    ever, or take half a file for a model from then on."""
+    """An interrupted download would end every race of the page, or hang it; or half a file be taken for a model."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
     monkeypatch.setattr("huggingface_hub.file_download.time", SimpleNamespace(sleep=lambda _: None))
     backend, wanted = Backend(lambda target, progress: load(target, "float32", "cpu", progress)), request("owner/tiny")

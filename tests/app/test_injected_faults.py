@@ -111,8 +111,7 @@ PLACES = ["set-up", "step", "result", "extras"]
 @pytest.mark.parametrize("where", [*PLACES, "study", "load"])
 @in_loop
 async def test_whatever_ends_a_thread_its_visitor_reads_why(where: str, end: str) -> None:
-    """A traceback, a stream or a study that goes on for ever, a device or a model that nobody ever gets
-    again; or a race that is over and spoilt by its extras."""
+    """A traceback, a stream or a study without end, a device or model lost for ever; a race spoilt by its extras."""
     error, words = ENDS[end]
     fault = Mock(side_effect=error)
     if where == "load":
@@ -258,8 +257,7 @@ ending.serve_until_signal(Page())
 
 @pytest.mark.parametrize(("closes_in_s", "number"), [(0.1, "INT"), (0.1, "HUP"), (60.0, "TERM")])
 def test_the_process_ends_whatever_hangs(closes_in_s: float, number: str) -> None:
-    """A supervisor would have to kill it, or take the end for a failure; so would a terminal that is closed, of which
-    nothing is left to print to."""
+    """A supervisor would have to kill it, or take the end for a failure; so would a terminal that is closed."""
     process = subprocess.Popen(
         [sys.executable, "-c", ENDING, str(closes_in_s)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

@@ -1,5 +1,4 @@
-"""What a visitor may name: what the catalogue offers, in every part of a drafter's name, and what the operator
-allows."""
+"""What a visitor may name: what is on offer, in every part of a drafter's name, and what the operator allows."""
 
 import os
 import re

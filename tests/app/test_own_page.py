@@ -1,5 +1,4 @@
-"""A page that loads models and reaches servers for its owner answers nobody else: no other site, and no name that was
-pointed at this machine."""
+"""A page that loads models and reaches servers for its owner answers no other site or name pointed at this machine."""
 
 import asyncio
 from typing import Any

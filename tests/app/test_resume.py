@@ -40,8 +40,7 @@ async def seen(source: Any, num: int | None = None) -> list[dict[str, Any]]:
 @settings(max_examples=20)
 @given(recordings(failing=True), st.lists(st.integers(1, 4), max_size=3), st.sampled_from([0.0, 0.003]))
 def test_whoever_comes_back_sees_the_whole_race(recording, leaves, step_s) -> None:
-    """A page, loaded once or again, would lack what happened before or meanwhile, its extras among it; or be given
-    another race."""
+    """A page, loaded once or again, would lack what happened before or meanwhile, or extras; or show another race."""
 
     async def run() -> list[list[dict[str, Any]]]:
         backend = StagedBackend(recording, step_s=step_s)

@@ -1,5 +1,4 @@
-"""Pages with lanes on servers: what can be chosen, that no visitor learns where they are, and what the figures make of
-such a race."""
+"""Pages with lanes on servers: what can be chosen, that nobody learns where they are, and what the figures say."""
 
 import json
 import re

@@ -100,8 +100,7 @@ def pictures(url: str) -> tuple[int, float]:
 
 
 def test_behind_nginx_a_race_is_seen_as_it_goes(page_cache, monkeypatch) -> None:
-    """A proxy that collects and compresses answers, as it comes out of the box, would show one picture of a race; or
-    what docs/operate.md has would not work."""
+    """A proxy that collects and compresses would show one picture of a race; or docs/operate.md would be wrong."""
     monkeypatch.setenv("GRADIO_ROOT_PATH", "/sub")
     with served(page_cache) as page:
         races(page.url)

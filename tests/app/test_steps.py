@@ -1,5 +1,4 @@
-"""What the tab "One step" says of a step, computed without a page: verdicts, chances, sources, and the dice of each
-lane, all compared with the recording."""
+"""What the tab "One step" says, without a page: verdicts, chances, sources and dice are those of the recording."""
 
 import copy
 import json

@@ -73,8 +73,7 @@ async def test_whatever_comes_is_answered(body, path) -> None:
 )
 @in_loop
 async def test_how_a_run_is_written(order, text, caplog) -> None:
-    """A frame cut in two, or one whose run has broken off in silence; a fault of which the visitor reads all, or the
-    engineer nothing."""
+    """A frame cut in two, or a run that breaks off in silence; a fault whose words reach the visitor, or nobody."""
     answer = await post("/stream", {"tab": TAB, "run": "race", "settings": {"k": 7}, "order": order})
     assert answer.text.replace("\n\n", "|") == text and answer.headers["content-type"].startswith("text/event-stream")
     assert ("a secret" in caplog.text) == (order.get("error") == "fault")

@@ -71,8 +71,7 @@ def frames_of(backend: Backend, order: StudyRequest, queue: RaceQueue | None = N
 
 
 def test_two_visitors_and_a_race_take_turns() -> None:
-    """Two races at once on one device; a study of hundreds of prompts before anybody else; a race that gives up its
-    extras because a study waits; a second study of one visitor."""
+    """Two races at once on one device; a study before everybody else; extras given up for one; two of one visitor."""
     backend, queue = Backend(race_s=0.05), RaceQueue()
     studies = Studies(queue)
 
@@ -100,8 +99,7 @@ def test_two_visitors_and_a_race_take_turns() -> None:
 
 
 def test_a_studys_frames_and_how_it_goes_on() -> None:
-    """A browser that missed frames has other rows at the end; a verdict of other rows; prompts raced twice, or rows of
-    another machine, file or setting in one table."""
+    """Other rows, or a verdict of others, after lost frames; prompts raced twice; rows of two machines or settings."""
     backend = Backend()
     frames = frames_of(backend, request(14))
     last, rows = frames[-1], [row(i, "ngram") for i in range(1, 15)]

@@ -74,8 +74,7 @@ STEP = """events => events.map(step => [keptOf(step), rowsOf(step), followsOf(st
 def test_a_step_of_the_page_is_the_engines(
     pure: Call, recorded: dict[str, Any], trees: dict[str, Any], seed: int
 ) -> None:
-    """A tree read along another path: tokens marked as kept that were not, or a struck one from elsewhere; words for
-    guesses that nobody knows."""
+    """A tree read along another path: tokens marked that were not kept, or a struck one; words for unknown guesses."""
     for race in (recorded, trees, known_in_part(recorded, random.Random(seed))):
         raw = [event for event in race["events"] if event["type"] == "step"]
         done = [event.event for event in events_of(race) if isinstance(event.event, Step)]
@@ -155,8 +154,7 @@ OFFERED = """(recording, lanes) => {
 
 
 def test_a_lane_finds_its_own_table(pure: Call) -> None:
-    """A lane of trees would be compared with chains, or a lane of chains with trees; or an older recording, whose
-    tables for auto are not known any more, would offer them."""
+    """A lane of trees would be compared with chains, or the reverse; or a table that is not known be offered."""
     race = with_tables(race_over(words_of("one two three " * 3), k=5), random.Random(3), "ngram", "ngram@tree")
     for of in (race["tables"], race["costs"]["draft_s"]):
         of["ngram@auto"] = of["ngram"]

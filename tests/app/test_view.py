@@ -49,8 +49,7 @@ def history(recording: dict[str, Any]) -> list[News]:
 
 @given(recordings(failing=True), st.lists(st.integers(0, 9), max_size=30))
 def test_frames_add_up_to_the_race_however_they_are_cut(recording, cuts) -> None:
-    """A frame that drops or repeats an event, or a fold that depends on how many arrive at once, shows a race that did
-    not happen; or the extras are never sent."""
+    """A frame that drops or repeats an event, or a fold that depends on the cuts; or extras that are never sent."""
     news = history(recording)
     view, sent, frames = RaceView("r"), None, []
     for count in [*cuts, len(news)]:

@@ -1,5 +1,4 @@
-"""The page's program as modules: imports run one way, every name is known where it is used, and the bundle is a script
-that a browser can run."""
+"""The page's program as modules: imports run one way, names are known where they are used, the bundle is a script."""
 
 import posixpath
 import re
@@ -143,8 +142,7 @@ def loaded(name: str, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def test_every_module_is_in_a_program_and_each_is_a_script():
-    """A file that no program loads, or a program that no page can begin with: imports in a circle, two files that
-    declare one name, or a form that the bundle leaves in."""
+    """A file that no program loads, or a program that cannot begin: circular imports, a name twice, an odd form."""
     assert {*loaded(PROGRAMS[0]), *loaded(PROGRAMS[1])} == set(modules())
     for program in PROGRAMS:
         names = Counter([*GIVEN, *GR_HTML, *(name for file in {*loaded(program)} for name in modules()[file].declared)])

@@ -1,5 +1,4 @@
-"""The tab "Why" as the server makes it: sentences and tables say what the figures show, and a stranger's
-race makes no fault."""
+"""The tab "Why" as the server makes it: words and tables say what figures show, and no stranger's race breaks it."""
 
 import json
 import math

@@ -113,8 +113,7 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
 
 def test_what_is_typed_outlives_late_settings(tab: Any) -> None:
     """On a slow way to the page the example's prompt took the place of one pasted after its click, and so did the
-    example's other form after a click on another model; and "Run it here" raced, after a second, what was in the box
-    before."""
+    example's other form after a change of model; and "Run it here" raced what was in the box before."""
     asked: list[Any] = []
     tab.route("**/gradio_api/run/**", lambda route: asked.append(route))
     for event in ("chosen", "paired"):

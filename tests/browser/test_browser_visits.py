@@ -102,8 +102,7 @@ def test_the_model_is_followed_over_broken_connections(context: Any, server: Any
 
 
 def test_a_proxys_own_page_is_no_answer(visit: Any) -> None:
-    """A sign-in that ran out under an open page, or a proxy's limit: the page said that its server is away, or what
-    JavaScript thinks of "<"."""
+    """A sign-in that ran out, or a proxy's limit: the page said that its server is away, or what JavaScript thinks."""
     tab, html = visit(), {"content_type": "text/html", "body": "<!doctype html><title>Sign in</title>"}
     tab.route("**/stream", lambda route: route.fulfill(status=200, **html))
     tab.route("**/tokens", lambda route: route.fulfill(status=302, headers={"Location": "https://sso.example"}))

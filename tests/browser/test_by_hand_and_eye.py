@@ -268,8 +268,7 @@ PHONE: dict[str, Any] = {"viewport": {"width": 390, "height": 844}, "has_touch":
 
 
 def test_fingers(visit: Any) -> None:
-    """A button that a thumb misses, a box into which an iPhone zooms (letters below 16 px), a page that scrolls
-    sideways for it, or a stage that asks for keys."""
+    """A button that a thumb misses, letters at which an iPhone zooms, a sideways scroll, a stage that asks for keys."""
     tab = visit(until="race", **PHONE)
 
     def look(where: str) -> None:

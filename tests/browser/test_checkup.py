@@ -34,9 +34,8 @@ START_AND_STOP = """async () => {
 
 
 def test_a_planted_fault_from_the_click_to_its_step(context: Any, page_cache: Any, tmp_path: Path) -> None:
-    """A visitor who lost a race finds no reason, or one for other prompts than theirs; a finding that leads to another
-    race, or to a step without the fault; a dialog that Back does not close; a Stop after which the device stays
-    taken."""
+    """A visitor who lost a race finds no reason, or one for other prompts; a finding that leads to another race, or to
+    a step without the fault; a dialog that Back does not close; a Stop after which the device stays taken."""
     head = changed(HEADS["eagle3"], tmp_path / "head", lambda config: config.update(norm_before_residual=False))
     (tmp_path / "limits.toml").write_text("max_new_tokens = 24", encoding="utf-8")  # enough to see it
     pair = "--target", TARGET, "--dtype", "float32", "--drafter", f"eagle3:{head}"

@@ -173,8 +173,7 @@ def test_a_page_that_a_browser_has_saved_plays_again(exported: Any, tmp_path: Pa
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme: str) -> None:
-    """A hidden tab that takes the focus; text without contrast, since the rules around the race view are others here; a
-    page that scrolls sideways on a phone."""
+    """A hidden tab that takes the focus; text without contrast; a page that scrolls sideways on a phone."""
     page = exported(RACE.read_bytes(), color_scheme=scheme, reduced_motion="reduce")
     assert page.evaluate("document.documentElement.scrollHeight") <= 800
     for first, num in (("text", 6), ("steps", 2)):

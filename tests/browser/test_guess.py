@@ -54,8 +54,7 @@ def rows(page: Any) -> list[list[str]]:
 
 
 def test_a_round_by_keyboard_alone(visit) -> None:
-    """A right guess struck out, a wrong one kept; or the answer on the screen before one has guessed. The figures:
-    tests/app/test_guess.py."""
+    """A right guess struck out, a wrong one kept; or the answer on the screen before one has guessed."""
     recording = read(CHAINS / "csv_to_json.json")
     pieces = pieces_of(recording)
     page = visit(recording)

@@ -1,5 +1,4 @@
-"""The race view in a real Chromium: tokens, numbers, times, verdict and cautions on the page are what the events say,
-live, in replay and at the end."""
+"""The race view in a real Chromium: tokens, numbers, times, verdict and cautions are what the events say."""
 
 import copy
 import itertools
@@ -107,8 +106,7 @@ def test_one_line_explains_the_ratio_and_one_the_bars(page: Any) -> None:
 
 
 def test_the_scrubber_works_from_the_keyboard(page: Any) -> None:
-    """Arrow keys go from step to step, Home and End to the ends, space plays and pauses; or
-    another lane time's texts."""
+    """Arrow keys that miss a step, Home and End an end, space play and pause; or another lane time's texts."""
     feed(page, SHORT)
     page.focus("[data-ref=scrub]")
     times = sorted({e["clock_s"] for e in SHORT["events"] if e["type"] == "step" and e["lane"] != "plain"})
@@ -218,8 +216,7 @@ def test_a_lane_that_failed_says_so_and_is_not_called_identical(page: Any) -> No
 
 
 def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
-    """A reader would take made-up drafts or the text of random weights for a model's, even if the server forgot to say
-    so."""
+    """Made-up drafts or the text of random weights pass for a model's, even if the server forgot to say so."""
     drafts = race_over(words_of(TEXT)[:20], k=7)
     random_, named = ({**drafts, "model": {**SHORT["model"], "name": name}} for name in ("random:a/b", "a/random:b"))
     for name, race, ribbon in (
@@ -234,8 +231,7 @@ def test_what_belongs_to_a_race_is_said_of_it_alone(page: Any) -> None:
 
 
 def test_plain_text_ends_where_the_completion_ends(page: Any) -> None:
-    """A stop string is not part of the text: the page shows the engine's `text`, even if one token contains both the
-    text's end and the stop string's beginning."""
+    """A stop string shown in the text, also where one token holds the text's end and the string's beginning."""
     for stop in (("end",), ("dend",), ("b",), ("cd", "nd"), ("never",)):
         recorded = copy.deepcopy(fixed_race())
         recorded["spec"]["params"]["stop"] = list(stop)

@@ -73,8 +73,7 @@ AT_TOP = """() => [...document.querySelectorAll('.pf-lane .pf-text')].map(box =>
 
 
 def test_each_view_shows_the_same_nodes_and_both_texts_scroll_together(page: Any) -> None:
-    """Reading, rows and plain text are one race; two texts that cannot be compared by eye: one at its end and one at
-    its beginning, or at other tokens."""
+    """Views of several races; texts that cannot be compared by eye: one at its end, one at its beginning."""
     recorded = race_over(words_of(TEXT, 6))
     feed(page, recorded, every=200)
     lanes = [{e["index"]: e for e in steps_of(recorded, name)} for name in ("baseline", "speculative")]
@@ -114,8 +113,7 @@ def test_the_status_line_is_spoken_when_it_changes_not_at_every_token(page: Any)
 
 
 def test_high_contrast_tells_tokens_apart(page: Any) -> None:
-    """Windows high contrast takes the colours away: what remains is line and weight, and four kinds must still
-    be four."""
+    """Windows high contrast takes the colours away: by line and weight, four kinds must still be four."""
     feed(page, SHORT)
     for scheme in ("light", "dark"):
         page.emulate_media(forced_colors="active", color_scheme=scheme, reduced_motion="reduce")

@@ -96,8 +96,7 @@ def test_what_is_printed_is_whole(visit: Any, browser: Any, tmp_path: Path, page
 
 
 def test_other_words_have_room(visit: Any) -> None:
-    """A translator, German, a reader's own spacing, or a page twice as large: a tab lay under "Play again" and could
-    not be clicked."""
+    """A translator, German, a reader's own spacing, or a page twice as large: a tab lay under "Play again"."""
     tab = visit(until="race")
     tab.evaluate("document.documentElement.requestFullscreen = null")  # that would have one size
 

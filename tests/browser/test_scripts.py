@@ -61,8 +61,7 @@ def num_unlike(these: list[Any], those: list[Any]) -> list[int]:
 
 @pytest.mark.parametrize("script", TEXTS)
 def test_letters_are_whole_and_alike_with_and_without_marks(page: Any, script: str) -> None:
-    """A seam in a character draws a dotted circle, bold type in a word another letter; half a paragraph runs the other
-    way: two texts that are identical, and do not look it."""
+    """A seam in a character draws a dotted circle, bold type another letter; half a paragraph runs the other way."""
     page.add_style_tag(content=BARE)
     recorded = race_over(pieces(TEXTS[script], 1), 1, hit=0.6)
     opened(page, recorded)

@@ -1,5 +1,4 @@
-"""Pages with lanes on servers, in a real browser: two that write, and one that fails. What is read of real servers:
-tests/remote/test_wire.py."""
+"""Pages with lanes on servers in a real browser: two that write, one that fails. (Streams: ../remote/test_wire.py.)"""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -18,8 +18,7 @@ CSV = CHAINS / "csv_to_json.json"
 
 
 def test_the_slider_tells_the_same_race_at_that_length(page: Any) -> None:
-    """Marks, figures and the clock of one length with another length's number; or a computed race that does not say
-    so, or that stays when its tab is left."""
+    """Marks, figures or a clock of another length; a computed race that does not say so, or outlives its tab."""
     recording = read(CSV)
     what_if = what_if_of(recording)
     assert what_if is not None

@@ -1,5 +1,4 @@
-"""What no command can do is refused in one line that names the value and the choices, before torch is imported (which
-takes seconds) and before any file is touched."""
+"""What no command can do is refused in one line with the value and the choices, before torch or any file is touched."""
 
 import json
 import os

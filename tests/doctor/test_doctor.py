@@ -1,5 +1,4 @@
-"""Planted faults of heads and draft models, each of which the doctor must name first, and healthy pairs, on which it
-must find none."""
+"""Planted faults of heads and draft models, which doctor must name first; healthy pairs, where it must find none."""
 
 import json
 import shutil

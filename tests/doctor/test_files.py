@@ -1,5 +1,4 @@
-"""What doctor reads before any weights: of a folder and of a hub on this machine, in a process whose modules show what
-the check imported."""
+"""What doctor reads before any weights, of folders and a hub, in a process whose modules show what it imported."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""Planted faults of servers, each of which the doctor must name first, and healthy pairs, on which it must find
-none."""
+"""Planted faults of servers, each of which the doctor must name first; and healthy pairs, where it must find none."""
 
 import asyncio
 import json
@@ -210,8 +209,7 @@ def test_wrong_json_costs_no_finding_of_another_check(seed: int, monkeypatch: py
 
 @pytest.mark.parametrize("error", [AttributeError, ExceptionGroup, RaceError, RemoteError])
 def test_a_check_that_raises_costs_only_itself(error: type, monkeypatch, caplog, capsys) -> None:
-    """One mistake in one check would take all findings with it, pass for "no fault", or leave no trace to mend it by;
-    or its traceback would show an address."""
+    """One mistake would take all findings with it, pass for "no fault", leave no trace, or show an address in one."""
 
     def bad(pair: Pair) -> list[Finding]:
         said = f"at {pair.plain.endpoint.url}"
@@ -247,8 +245,7 @@ def test_a_limit_of_requests_is_no_fault_of_speculation(num_served: int, num_fou
 
 
 def test_answers_without_text_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two servers whose answers nobody can read would pass every check of their texts; or one be said to ignore the
-    seed."""
+    """Two servers whose answers nobody can read would pass every check of texts; or one be said to ignore the seed."""
 
     async def by_seed(pair: Pair, server: Server) -> list[list[tuple[int, ...]]]:
         return [[(seed, 1) if server is some[0] else () for seed in range(4)] for _ in range(3)]
@@ -346,8 +343,7 @@ def test_what_a_server_did_not_measure_is_no_log_probability(logprobs: object, t
 
 
 def test_a_small_bias_is_seen_and_none_is_not() -> None:
-    """0.60 for 0.63 would pass for the same, or a healthy server be called biased in more than 1 of 10,000 check-ups:
-    whatever the tokens before have chosen."""
+    """0.60 for 0.63 would pass for the same; or more than 1 of 10,000 healthy servers be called biased."""
     draw, said = random.Random(2), [0.6, 0.2, 0.1, 0.05, 0.03, 0.02]
     odds = [tuple(math.log(p) for p in (*order[:NUM_RANKS],)) for order in (said, sorted([0.3, 0.2] + [0.1] * 5)[::-1])]
 

@@ -232,8 +232,7 @@ RACES = st.lists(st.integers(0, 5), min_size=1, max_size=12), st.integers(0, 3),
 @pytest.mark.parametrize("kind", ["sure", "copies and sure", "copies and random, any k fixed"])
 @given(*RACES, st.sampled_from([0.0, 0.8]), st.integers(0, 99))
 def test_tokens_stay_and_every_row_arrives(kind, prompt, table, length, k, temperature, seed):
-    """A cut draft would change what is written, or a drafter lose hidden rows or get them twice: in a hybrid those of a
-    step in which the copy was taken."""
+    """A cut draft would change what is written, or a drafter lose hidden rows or get them twice, after copies too."""
     loop = {"prompt": prompt, "max_new_tokens": length, "sample": FakeChoice(temperature, 3)}
     truth = tokens_of(list(run(FakeTarget(table), NoDrafter(), k=0, **loop)))
     inner: Any = Random(seed, truth) if "random" in kind else Sure([t % 30 for t in truth], FakeClock(), seed, 0.5)

@@ -1,5 +1,4 @@
-"""Copies from the context, alone and as the first part of a hybrid: what is proposed, how far, and that a long context
-costs nothing."""
+"""Copies from the context, alone and first in a hybrid: what is proposed, how far, and at no cost of a long context."""
 
 import random
 import statistics

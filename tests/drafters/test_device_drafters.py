@@ -1,5 +1,4 @@
-"""Drafters whose drafts stay on the device until they are whole, by direct calls: token for token the drafts that are
-picked row by row on the host."""
+"""Drafts that stay on the device until they are whole: token for token those that are picked row by row on the host."""
 
 from functools import cache
 from typing import Any

@@ -1,5 +1,4 @@
-"""Drafts of heads: vLLM's own accepted lists, and every form and format of head against the same head computed the long
-way."""
+"""Drafts of heads: vLLM's accepted lists, and every form and format of head against itself computed the long way."""
 
 import json
 import math

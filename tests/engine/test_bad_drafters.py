@@ -1,5 +1,4 @@
-"""What becomes of drafters (and models) that break their contract: their lane fails in words, and the tokens never
-change."""
+"""Drafters (and models) that break their contract: their lane fails in words, and the tokens never change."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -83,8 +82,7 @@ NO_DRAFTS += [Draft((numpy.int64(3),)), Draft((torch.tensor(3),))]
 
 @pytest.mark.parametrize("value", NO_DRAFTS, ids=repr)
 def test_what_is_no_draft_fails_the_lane(value):
-    """A drafter that returns a list, or nothing, would end the race with a traceback; a recording with integers of
-    numpy or torch would be no JSON."""
+    """A drafter's list, or nothing, would end the race with a traceback; integers of numpy or torch are no JSON."""
     _, *steps, last = run(FakeTarget(), Breaks([1] * 9, 0, lambda k: value), [1, 2], 8, 3)
     assert steps == [] and isinstance(last, Failed) and "drafter" in last.message
 

@@ -111,8 +111,7 @@ def test_closing_ends_the_lane_within_one_step(race, num_events):
 
 @given(races(), st.lists(st.floats(0, 3), min_size=6, max_size=6))
 def test_the_clock_counts_each_part_where_it_belongs(race, costs):
-    """Draft time, on the device too, would count as verification, a device's late work as the next step's, prefill as
-    decoding."""
+    """Draft time, on the device too, would count as verification, late work as the next step's, prefill as decoding."""
     lane, table, truth = race
     draft_s, queued_s, prefill_s, extend_s, rollback_s, reader_s = costs
     clock = FakeClock()

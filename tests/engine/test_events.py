@@ -81,8 +81,7 @@ CONTRADICTIONS = [
 
 @pytest.mark.parametrize("change", CONTRADICTIONS, ids=lambda change: f"{change}"[:40])
 def test_a_step_that_cannot_be_is_refused(change):
-    """A forged recording could claim accepted tokens that were never drafted, or end in an OverflowError: JSON allows
-    integers that no float holds."""
+    """A forged recording could claim tokens that were never drafted, or end in an OverflowError (10**400)."""
     good = to_json(LaneEvent("a", 0.0, Step(0, 0, (7, 8), 1, (7, 9), 0.1, 0.2, 4, ("x", "y"), ("x", "z"), (5, 6))))
     from_json(good)
     with pytest.raises(UsageError):

@@ -206,8 +206,7 @@ def _has_whole_characters(data: bytes) -> bool:
 @EVERY_KIND
 @given(data=st.data())
 def test_pieces_join_to_what_the_tokenizer_decodes(kind, data):
-    """Lost spaces, emoji split into U+FFFD, text that depends on a step's tokens, bytes that a rejected draft left, or
-    another branch of it."""
+    """Lost spaces, emoji split into U+FFFD, text that depends on how steps are cut, or bytes of a rejected draft."""
     tokenizer = tokenizer_of(kind)
     prompt_ids, ids = completion(data, tokenizer)
     _, draft = completion(data, tokenizer)

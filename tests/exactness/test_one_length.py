@@ -1,5 +1,4 @@
-"""A fault that shows at one cache length alone, after all that does not depend on the length was found in order at
-another and remembered."""
+"""A fault at one cache length alone, after what does not depend on the length was found in order at another."""
 
 import shutil
 from collections.abc import Callable

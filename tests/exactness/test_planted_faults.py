@@ -1,5 +1,4 @@
-"""Faults that speculative decoders have had, planted one by one: the race's own comparison must find each of them, and
-nothing without them."""
+"""Faults that speculative decoders have had, planted one by one: the race's comparison must find each, no others."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,5 +1,4 @@
-"""The probe finds hardware whose rows are not a function of the tokens alone, and the plan takes only what was probed
-exact, never wider than it pays."""
+"""The probe finds hardware whose rows depend on more than the tokens; the plan takes only what was probed exact."""
 
 import copy
 import re
@@ -234,8 +233,7 @@ def test_candidates_hold_what_may_be_needed(k, width, fine):
 @given(races(), st.booleans(), st.integers(1, MAX_WIDTH))
 def test_a_plan_mixes_only_widths_of_one_class_and_says_what_it_promises(race, auto_k, other):
     """Lanes would be promised equal and differ in their last bits, an unstable width be taken for one of a class, or a
-    draft not fit; the headline ratio be taken against a slow baseline; or a race that is not exact look as if it
-    were."""
+    draft not fit; the ratio be against a slow baseline; or a race that is not exact look as if it were."""
     classes, seconds, k, width = race
     auto_k = auto_k and width == "auto" and max(seconds) > 1
     chosen = plan(classes, seconds, k, width, auto_k)

@@ -102,8 +102,7 @@ def test_an_old_recording_is_read_and_one_of_another_shape_is_not() -> None:
 
 
 def test_two_machines_of_one_name_are_two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cloud machines call their processor "AMD EPYC", whatever it is: `verify` would blame the file for another
-    machine's times, and a study go on with rows of two."""
+    """Cloud processors are all "AMD EPYC": `verify` would blame a file, a study go on with rows of two machines."""
 
     def named(name: str, family: str, model: str) -> str:
         entries = {"model name": name, "cpu family": family, "model": model}

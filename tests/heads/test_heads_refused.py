@@ -1,5 +1,4 @@
-"""Heads that do not fit, are broken, or compute what this engine does not: each refused with a sentence that names what
-is wrong."""
+"""Heads that do not fit, are broken, or compute what this engine does not: each refused in a sentence that says why."""
 
 import json
 import os
@@ -46,8 +45,7 @@ def refused(folder: Path, kind: str, match: str) -> None:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_a_head_for_another_target_or_of_another_kind_is_refused(kind, tmp_path):
-    """Shapes of other models would meet in a matrix product, or ids in a table that is too short; or `eagle3:` of a
-    DFlash head miss half its tensors."""
+    """Shapes of other models would meet in a product, ids in a short table; or a DFlash head miss half its tensors."""
     refused(HEADS[kind], kind, "2048 words and the target has 512")
     (other,) = HEADS.keys() - {kind}
     refused(HEADS[kind], other, f"is of kind {kind}; ask for it as {kind}:")

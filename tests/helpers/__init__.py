@@ -1,5 +1,4 @@
-"""What tests share: tiny models, fakes, recorded races, a served page, a pretended GPU. Imports the engine and the
-page, never a test."""
+"""What tests share: tiny models, fakes, recorded races, a served page, a pretended GPU. Imports no test."""
 
 import hashlib
 import resource

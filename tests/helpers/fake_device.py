@@ -15,8 +15,7 @@ from tests.helpers.cuda_tensors import ATTENTION, CudaTensor, Traits, aten, mapp
 
 
 class CudaGraph:
-    """Stands for torch.cuda.CUDAGraph. Where the last reference to one goes while another is captured, that capture is
-    lost, as on a GPU."""
+    """torch.cuda.CUDAGraph. Its last reference going while another is captured spoils that capture, as on a GPU."""
 
     def __init__(self) -> None:
         self.place: Any = object()  # the pool that its memory is from

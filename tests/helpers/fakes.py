@@ -110,8 +110,7 @@ class Ends:
 
 
 class FakeChoice(Choice):
-    """A choice that is a function of (row, position) alone: argmax, with Gumbel noise of its own above
-    temperature 0."""
+    """A choice by (row, position) alone: argmax, with Gumbel noise of its own above temperature 0."""
 
     def __init__(self, temperature: float = 0.0, seed: int = 0) -> None:
         self.temperature, self.seed = temperature, seed
@@ -125,8 +124,7 @@ class FakeChoice(Choice):
 
 
 class Fake(Drafter):
-    """A drafter that proposes `guess(number of tokens so far in the completion, k)`. Subclasses keep what they were
-    told."""
+    """Proposes `guess(number of tokens so far in the completion, k)`. Subclasses keep what they were told."""
 
     def __init__(self) -> None:
         self.num_prompt = 0
@@ -215,8 +213,7 @@ def checksums_of(events: Sequence[Event]) -> list[int]:
 
 @st.composite
 def races(draw):
-    """Random races for properties of the loop: keyword arguments of a lane, its table, and the truth: what the loop
-    writes with the empty drafter."""
+    """Random races: keyword arguments of a lane, its table, and what the loop writes with the empty drafter."""
     prompt = draw(st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=6))
     lane = {
         "prompt": prompt,

@@ -16,8 +16,7 @@ USED = {
 
 
 class Inside:
-    """An application behind the gate, which records the bodies that reach it. It waits for `hold` before it answers
-    with `status`."""
+    """Behind the gate: records the bodies that reach it, and waits for `hold` before it answers with `status`."""
 
     def __init__(self, status: int = 200) -> None:
         self.status, self.bodies, self.scope_of = status, list[bytes](), dict[str, Any]()

@@ -1,5 +1,4 @@
-"""A server on a port of this machine that says what a test tells it to, byte for byte, and streams of vLLM's kind for
-it to say."""
+"""A server on a port of this machine that says, byte for byte, what a test tells it to; and streams of vLLM's kind."""
 
 import asyncio
 import json
@@ -114,8 +113,7 @@ def stream_of(
     ids: bool = True,
     prompt: Sequence[int] = (1, 2, 3),
 ) -> list[Any]:
-    """vLLM's events for these words, one token each, in chunks of these sizes; `more`: beside its last usage; `prompt`:
-    its tokens."""
+    """vLLM's events for these words, a token each, in chunks of sizes. more: of its last usage; prompt: its tokens."""
     events: list[Any] = []
     at = 0
     for size in sizes:
@@ -178,8 +176,7 @@ def writes(
 
 
 def says(parts: Sequence[bytes], pause_s: float = 0.0, end: bool = True, head: bytes = HEAD) -> Answer:
-    """An answer of these parts of a body, with a pause after each. end: whether the body is closed properly, else the
-    connection is dropped."""
+    """An answer of these parts of a body, with a pause after each. end: else the connection is dropped before it."""
     return raw(head, *map(http, parts), *[b"0\r\n\r\n"] * end, then=None if end else 0.0, pause_s=pause_s)
 
 

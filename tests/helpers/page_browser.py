@@ -93,8 +93,7 @@ def watched(page: Any, url: str = "") -> Any:
 
 
 def loaded(tab: Any, until: str = "ready") -> None:
-    """Wait until the served page is there ("page"), has its recorded race on the screen ("race"), its model loaded
-    ("model"), or both ("ready")."""
+    """Wait for the served page ("page"), its recorded race ("race"), its loaded model ("model"), or both ("ready")."""
     tab.wait_for_selector("#page-race-button")
     if until in ("race", "ready"):
         tab.wait_for_function("window.photofinish?.state.duration > 0")

@@ -1,5 +1,4 @@
-"""The page as a visitor finds it: `python app.py` in a process of its own, on the trained fixture, and ways to visit
-it."""
+"""The page as a visitor finds it: `python app.py` in its own process, on the trained fixture; and how to visit it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Races to look at, pages that show them without a server, and what to ask such a page: for the browser tests of the
-race view."""
+"""Races to look at, pages that show them without a server, and what to ask such a page."""
 
 import json
 import random

@@ -50,8 +50,7 @@ class StagedRace:
 
 
 class StagedBackend:
-    """Prepares StagedRaces. `running` is how many are between their first event and their end, `most` the most there
-    ever were."""
+    """Prepares StagedRaces. `running`: how many have begun and not ended; `most`: the most there ever were."""
 
     def __init__(self, recording: dict[str, Any], step_s: float = 0.0, prepare_s: float = 0.0) -> None:
         self.recording, self.step_s, self.prepare_s = recording, step_s, prepare_s

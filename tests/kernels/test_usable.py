@@ -126,8 +126,7 @@ MISMATCH, FAILED = "Driver/library version mismatch", "NVIDIA-SMI has failed bec
 def test_a_driver_that_does_not_work_is_told_and_no_gpu_is_not(
     tool, monkeypatch, script, cuda, error, environment, says
 ) -> None:
-    """A machine without a GPU, or whoever hides it to race on the CPU, would be told about one at every start; or a
-    dead or an old driver would look like no GPU at all."""
+    """Without a GPU, or with one hidden, one is named at every start; or a dead or old driver looks like no GPU."""
     monkeypatch.setattr(usable, "ANSWER_S", 0.3)
     tool(script)
     torch_is(monkeypatch, cuda, error)

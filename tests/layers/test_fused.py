@@ -24,8 +24,7 @@ def norm_of(kind: Any, dim: int, seed: int, dtype: torch.dtype, eps: float = 1e-
 
 
 def rows_of(num: int, dim: int, seed: int, dtype: torch.dtype) -> Tensor:
-    """Random rows [1, num, dim] of very different sizes, one value in each far larger than the others, as hidden states
-    have."""
+    """Random rows [1, num, dim] of very different sizes, one value in each far larger, as in hidden states."""
     generator = torch.Generator().manual_seed(seed)
     rows = torch.randn(1, num, dim, generator=generator) * torch.logspace(-3, 3, num)[None, :, None]
     rows[..., seed % dim] *= 50

@@ -24,8 +24,7 @@ from tests.helpers.tiny import LENGTH, fresh, prepared
 @settings(max_examples=15)
 @given(st.integers(1, 200), st.integers(0, 99), st.sampled_from([0.01, 1.0, 30.0]))
 def test_chunks_are_the_same_sums_as_tokens(num, seed, forgetting):
-    """In double precision, where order does not matter: the triangular system would solve another recurrence, or
-    overflow where gates are nearly shut."""
+    """The triangular system would solve another recurrence, or overflow where gates are nearly shut."""
     heads, keys, values = 2, 5, 7
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(num, heads, size, generator=generator, dtype=torch.float64) for size in (keys, keys, values))

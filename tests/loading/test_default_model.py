@@ -1,5 +1,4 @@
-"""The default model's conversion and its place in the cache: on a tiny Gemma 3 in a package of the same form, and,
-slow, on the real one."""
+"""The default model's conversion and cache: on a tiny Gemma 3 in a package of the same form, and on the real one."""
 
 import json
 import os

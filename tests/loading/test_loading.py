@@ -1,5 +1,4 @@
-"""Targets, dtypes and devices: what can be loaded is, silently; what cannot is one clear sentence, and never sent
-anywhere."""
+"""Targets, dtypes and devices: what can be loaded is; what cannot is one clear sentence, and never sent anywhere."""
 
 import hashlib
 import json

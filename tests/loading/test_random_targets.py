@@ -1,5 +1,4 @@
-"""Random weights of a published shape: the right shape, the same every time, on the device at once, and named as what
-they are."""
+"""Random weights of a published shape: always the same, on the device at once, and named as what they are."""
 
 import json
 from pathlib import Path

@@ -25,8 +25,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def four_bits(name: str, weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-    """Random codes for experts [experts, in, out], and what they stand for: a sign, two bits of exponent, one of
-    mantissa."""
+    """Random codes for experts [experts, in, out], and what they say: a sign, two bits of exponent, one of mantissa."""
     codes = torch.randint(16, weight.mT.shape)
     scales = torch.randint(118, 126, (*codes.shape[:2], codes.shape[2] // 32))
     exponent, mantissa = codes >> 1 & 3, codes & 1

@@ -1,5 +1,4 @@
-"""What `verify` says of a recording and its re-run: the same tokens or where not, the bits apart from the tokens, and
-what was different here."""
+"""What `verify` says of a re-run: the same tokens or where not, the bits apart from them, what was different here."""
 
 import copy
 import json

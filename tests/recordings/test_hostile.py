@@ -50,8 +50,7 @@ print(pathlib.Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0
 
 
 def test_no_file_keeps_the_command_line_busy(tmp_path: Path) -> None:
-    """A stranger's file would take seconds and a gigabyte or two before it is refused. Here, unlike on the page, they
-    may be as large as a file can be."""
+    """A stranger's file, here as large as a file can be, would take seconds and a gigabyte before it is refused."""
     files = {
         "a": "[" + "[]," * (MAX_BYTES // 4) + "1]",
         "b": json.dumps(dict.fromkeys(range(MAX_BYTES // QUOTES // 2), 0)),  # the slowest that is not refused unread

@@ -1,5 +1,4 @@
-"""What a recording may have and need not: drafts of which only the number is known, no width, wall times, candidates,
-tables, promises."""
+"""What a recording may have and need not: unknown drafts, no width, wall times, candidates, tables, promises."""
 
 import copy
 import json

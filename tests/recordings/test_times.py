@@ -84,8 +84,7 @@ def said(recorded: Mapping[str, Any]) -> str:
 
 
 def test_nothing_is_said_of_honest_races() -> None:
-    """Who shares a race would be called a forger: of what older versions wrote, of servers. (What ships has no caution
-    at all but of copies: test_judged.py.)"""
+    """Who shares a race would be called a forger: of older versions, of servers. (What ships: test_judged.py.)"""
     assert [said(recorded) for recorded in (*OLDER, SERVERS, fixed_race())] == ["", "", "", ""]
 
 

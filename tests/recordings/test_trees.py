@@ -1,5 +1,4 @@
-"""Recordings of drafts that are trees: every reader follows the path that was kept, and what no tree's step can have is
-refused."""
+"""Recordings of trees of drafts: readers follow the path that was kept; what no tree's step can have is refused."""
 
 import copy
 import csv

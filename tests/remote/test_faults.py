@@ -1,5 +1,4 @@
-"""What servers send: each fault gives its lane one clear sentence, in time, and leaves the other lane alone; the steps
-of a real server are its own lists."""
+"""What servers send: a fault gives its lane one clear sentence, in time, and leaves the other lane alone."""
 
 import json
 import time

@@ -51,8 +51,7 @@ def steps_in(recording: recordings.Recording, lane: str = "speculative") -> list
 
 
 def test_a_race_records_what_both_servers_said():
-    """Tokens, text, drafts or the winner would be other than the servers said, or the file not open; or what waits for
-    a slow reader be lost."""
+    """Tokens, text, drafts or winner other than said; a file that does not open; events lost for a slow reader."""
     pause_s, live = 0.01, []
     with servers(says([sse(e) for e in PLAIN], pause_s), says([sse(e) for e in SPECULATIVE], pause_s)) as hosts:
         race = race_of([host.url for host in hosts])

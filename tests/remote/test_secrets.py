@@ -42,8 +42,7 @@ def test_a_secret_is_found_wherever_the_text_is_cut(text, secrets, data):
 
 
 def test_no_answer_brings_a_key_or_a_url_into_anything(caplog):
-    """A server, or a proxy before it, that echoes its request would publish the operator's key in a recording that is
-    shared, a log or an error."""
+    """A server, or a proxy, that echoes its request would put the operator's key in a recording, a log or an error."""
     rng = random.Random(5)
     caplog.set_level(logging.DEBUG)
     shown = io.StringIO()

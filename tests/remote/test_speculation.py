@@ -65,8 +65,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_on_off_and_not_known_have_their_evidence(case: str) -> None:
-    """A server that counts its drafts under another name would be "off", one that counts none "on", or counters of
-    others be called this one's."""
+    """A server that counts its drafts otherwise would be "off", one without any "on", or others' drafts be its own."""
     before, after, sizes, is_on, words = CASES[case]
     speculation = speculation_of([replied(*sizes)], counters_in(before, "m"), counters_in(after, "m"))
     assert speculation.is_on is is_on and words in speculation.says, speculation

@@ -137,8 +137,7 @@ def check(stream: Stream, cuts: list[int]) -> None:
 @example([])
 @settings(max_examples=2)
 def test_what_is_read_is_what_it_sent_wherever_a_read_ends(stream: Stream, cuts: list[int]) -> None:
-    """Another count than the server's own, other text, or other drafts; a token, or half a character, lost where a read
-    ended within it."""
+    """Another count than the server's own, other text or drafts; a token, or half a character, lost at a cut."""
     check(stream, cuts)
 
 
@@ -205,8 +204,7 @@ def damaged(stream: Stream, rng: random.Random, value: Any) -> bytes:
 
 @given(st.sampled_from(STREAMS), st.randoms(use_true_random=False), JSON)
 def test_a_damaged_answer_costs_itself_at_most(stream: Stream, rng: random.Random, value: Any) -> None:
-    """A field that is missing, of another type, late, doubled or cut would end a race with a traceback, or come out as
-    steps that do not add up."""
+    """A field missing, of another type, late, doubled or cut would end in a traceback, or in steps that are wrong."""
     with suppress(RaceError):
         reply, written = read(stream, damaged(stream, rng, value))
         assert (

@@ -31,8 +31,7 @@ temperatures, seeds = st.sampled_from([0.0, 0.3, 1.0, 2.5]), st.integers(0, 2**6
 @settings(max_examples=150)
 @given(st.data(), temperatures, seeds, st.sampled_from(DTYPES), st.sampled_from([3, 64, 257]), st.sampled_from(WIDTHS))
 def test_a_step_judges_a_draft_as_the_rule_does(data, temperature, seed, dtype, vocab, width):
-    """Another token would stand than on the host: on ties, in the padding, after a rejection, or where rows that nobody
-    looks at are no numbers."""
+    """Another token than on the host: on ties, in the padding, after a rejection, where unused rows are no numbers."""
     position, num_drafted = data.draw(st.integers(0, 90)), data.draw(st.integers(0, width - 1))
     generator = torch.Generator().manual_seed(seed % 1000)
     logits = torch.randn(width, vocab, generator=generator).mul(3).round().to(dtype)  # ties
@@ -87,8 +86,7 @@ CUTS = st.sampled_from([{}, {"top_k": 5}, {"top_p": 0.9}, {"top_k": 40, "top_p":
 @settings(max_examples=12)
 @given(models, st.sampled_from(DTYPES), temperatures, CUTS, st.integers(0, 99), st.integers(0, 40))
 def test_whole_steps_write_what_rows_write(name, dtype, temperature, cuts, seed, num_prompt):
-    """Lanes on CUDA and on the CPU would be two decoders: other tokens, other bits, other accepted counts, or what a
-    rejected draft leaves behind."""
+    """Lanes on CUDA and the CPU would be two decoders: in tokens, bits, accepted counts, or what a draft leaves."""
     model = prepared(name, dtype)
     params = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=14, **cuts)
     prompt = random_ids(num_prompt + 1, model.vocab_size, seed)

@@ -26,8 +26,7 @@ SERVED |= {"hunyuan with experts", *(name for name in FAMILIES if name.startswit
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_model_is_served_right_or_refused_in_words(family):
-    """A model that does something this engine ignores would be raced as another model; or the refusal would be a
-    traceback."""
+    """A model that does what this engine ignores would be raced as another one; or its refusal be a traceback."""
     model = of_family(family)
     ids = random_ids(80, 200)
     with torch.inference_mode():
@@ -65,8 +64,7 @@ def test_a_race_ends_before_its_angles_move(family):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_promised_architectures_are_served(name):
-    """Preparing would refuse, read another cache shape off the configuration, or fuse no layers, so that every step
-    costs nearly twice as much."""
+    """Preparing would refuse, misread the cache's shape, or fuse no layers: each step costs nearly twice as much."""
     config, shape = CONFIGS[name][1], prepared(name).shape
     assert shape.num_layers == config.num_hidden_layers and shape.head_dim == config.head_dim
     assert shape.num_kv_heads == config.num_key_value_heads

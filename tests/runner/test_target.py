@@ -1,5 +1,4 @@
-"""A transformers model as a Target: the stock model's logits whatever the cut, rollback that leaves nothing behind,
-and checksums that see every bit."""
+"""A transformers model as a Target: the stock logits whatever the cut, rollback without a trace, whole checksums."""
 
 from functools import cache
 from itertools import product
@@ -62,9 +61,8 @@ def assert_close(name: str, rows: torch.Tensor, expected: torch.Tensor) -> None:
     st.lists(st.integers(0, 3), max_size=3),
 )
 def test_any_cut_gives_the_stock_models_logits_and_hidden_states(name, num_prefill, cuts, layers):
-    """A race would be one of another model than the one named: beyond the sliding window or a chunk of the prompt, or
-    where linear layers lose their states between steps. A draft head would read another layer than it was trained on,
-    or rows of padding."""
+    """A race would be one of another model: beyond the sliding window or a chunk of the prompt, or where linear layers
+    lose their states. A draft head would read another layer than it was trained on, or rows of padding."""
     ids, logits, hidden = stock_rows(name, 236, 0)
     target, done = target_of(name, hidden_layers=layers), 0
     states = hidden.split(prepared(name).model.config.hidden_size, 1)
@@ -151,8 +149,7 @@ def equal(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:
     st.integers(0, 9),
 )
 def test_any_accept_counts_leave_the_bits_of_decoding_token_by_token(name, dtype, num_prefill, steps, seed):
-    """A rejected token has changed the state of every linear layer; whatever is left of it makes later tokens
-    others."""
+    """A rejected token has changed every linear layer's state; whatever is left of it makes later tokens others."""
     width = 8
     ours, theirs = target_of(name, dtype), target_of(name, dtype)
     ids = random_ids(num_prefill + 64, VOCAB, seed)
@@ -184,8 +181,7 @@ def test_a_sequence_says_how_far_it_goes_back():
 
 @pytest.mark.parametrize("name", [*EVERY, *COMPILED])
 def test_targets_in_turns_share_weights_and_nothing_else(name):
-    """One lane's cache or logits would be written by another's steps; or a later race's by those of one that has
-    ended."""
+    """One lane's cache or logits would be written by another's steps; or by those of a race that has ended."""
     a, b = target_of(name), target_of(name)
     ids, others = (random_ids(24, a.vocab_size, seed) for seed in (2, 9))
     expected, unlike = (rows_of(target_of(name), token_ids, 8) for token_ids in (ids, others))

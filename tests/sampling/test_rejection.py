@@ -1,5 +1,4 @@
-"""The rejection rule keeps the target's distribution: counted over seeds, with rules that are biased on purpose and
-must be caught."""
+"""The rejection rule keeps the target's distribution, counted over seeds; rules biased on purpose are caught."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -45,8 +44,7 @@ class Table(FakeTarget):
 
 
 class Guesser(Drafter):
-    """Drafts from another table. `stated`: with its logits, else as if it drew by no chance; `greedy`: it does not draw
-    from what it states."""
+    """Drafts from another table. `stated`: with its logits; `greedy`: it does not draw from what it states."""
 
     def __init__(self, sample: Any, stated: bool = True, greedy: bool = False) -> None:
         self.model, self.sample, self.stated, self.greedy = Table(1), sample, stated, greedy
@@ -169,8 +167,7 @@ def test_a_draft_model_draws_from_what_it_states():
 
 @pytest.mark.parametrize("k", [3, "auto"])
 def test_a_race_under_it_promises_the_distribution_and_nothing_else(few_rows, k):
-    """It would be shown as a fault where tokens differ, as they may; or its recording could not be read; or the other
-    lanes would not be comparable."""
+    """Tokens that may differ would be a fault, its recording not be readable, or the other lanes not be comparable."""
     loaded = load(str(TRAINED), "float32", "cpu")
     prompt = encode_prompt(loaded.tokenizer, "import os\n", False)
     results = {}

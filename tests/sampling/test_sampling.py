@@ -1,5 +1,4 @@
-"""Sampling: noise that belongs to the position, the right distribution, top-k and top-p without a sort, and many rows
-at once as one by one."""
+"""Sampling: noise of the position, the right distribution, top-k and top-p without a sort, many rows as one by one."""
 
 import math
 from typing import Any
@@ -201,8 +200,7 @@ def test_a_rows_choice_does_not_depend_on_the_rows_beside_it(rows, top_k, top_p,
 @settings(max_examples=150)
 @given(*CHOICES)
 def test_the_choice_is_the_hosts(rows, top_k, top_p, temperature, seed):
-    """A race on CUDA would sample from another distribution: top-k or top-p left out, swapped, or cut elsewhere; or
-    rows be changed, whose checksums are taken afterwards."""
+    """A race on CUDA would sample otherwise: top-k or top-p left out, swapped or elsewhere; or its rows be changed."""
     sampler, before = sampler_of(rows, top_k, top_p, temperature, seed), bits(rows).clone()
     chosen = sampler.pick_rows(rows, sampler.keys(len(rows))).tolist()
     processed = sampler.processed_rows(rows)

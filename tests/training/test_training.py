@@ -1,5 +1,4 @@
-"""Training draft heads: what is trained is what is drafted; training learns, goes on where it stopped, and publishes
-what it made; and the text that it learns from."""
+"""Training draft heads: what is trained is what drafts; it learns, goes on, publishes what it made; and its texts."""
 
 import itertools
 import json
@@ -141,8 +140,7 @@ def test_the_words_are_those_the_target_says(features):
 
 
 def test_a_head_begins_where_another_ended(features, tmp_path):
-    """Training that goes on from a published head would begin anew, or draft among the words of another; or that head
-    have lost a flag, an offset or a tensor on the way to disk."""
+    """Training on from a published head would begin anew, draft other words, or lose a flag, an offset or a tensor."""
     first, _ = made(features)
     for parameter in first.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(1))

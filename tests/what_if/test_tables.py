@@ -105,8 +105,7 @@ class TreeTarget(FakeTarget):
 
 @given(races(), st.integers(1, LONGEST + 2))
 def test_a_table_gives_the_race_of_the_real_loop(race, size):
-    """The last draft would be too long, a token beyond the end be counted, a step begin at another place, or a branch
-    be kept that the loop drops."""
+    """A last draft too long, a token beyond the end, a step at another place, or a branch kept that the loop drops."""
     text, (table,), costs, ends = race
     seed = next(seed for seed in range(5) if written(seed, text.limit, ends) == list(text.token_ids))
     events = run(TreeTarget(seed), Answers(table.drafts), PROMPT, text.limit, size, sorted(ends))

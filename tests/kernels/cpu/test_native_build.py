@@ -108,8 +108,7 @@ CHOSEN = ("off", "another processor", "another machine")  # Chosen, or not to be
 
 @pytest.mark.parametrize("state", WITHOUT)
 def test_without_kernels_there_is_a_reason(state, folder, monkeypatch, caplog):
-    """A missing compiler would end the program; or nobody know why it is slow: where something can be done about it,
-    the log must show it even where no logging was set up."""
+    """A missing compiler would end the program; or the log not say why it is slow, where something can be done."""
     caplog.set_level(logging.INFO, build.__name__)
     if state in ("no cache", "no home"):
         monkeypatch.setenv("CC", script(folder, "exit 1"))

@@ -1,5 +1,4 @@
-"""The compiled choice of a token: the very token that torch's arithmetic chooses, for any row, noise and
-temperature."""
+"""The compiled choice of a token: what torch's arithmetic chooses, for any row, noise and temperature."""
 
 import pytest
 import torch
@@ -42,8 +41,7 @@ def samplers(
 
 @st.composite
 def rows(draw, sizes=SIZES) -> Tensor:
-    """bfloat16 rows as models give them, and others: flat, of few values, of one, all negative, cut off, with
-    infinities and zeros of either sign."""
+    """bfloat16 rows: as of models, flat, of few values, of one, all negative, with infinities, zeros of either sign."""
     size = draw(st.sampled_from(sizes))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
     row = torch.randn(size, generator=generator) * draw(st.sampled_from([0.0, 1e-3, 0.3, 1.0, 4.0, 30.0, 1e3])) + draw(
@@ -75,8 +73,7 @@ def test_it_chooses_what_torch_chooses(row, seed, position, temperature, shuffle
 @pytest.mark.parametrize("spread", [0.05, 1.0, 3.0, 8.0])
 @pytest.mark.parametrize("temperature", [0.0, 0.8, 1.5])
 def test_over_a_real_vocabulary_it_decides_and_decides_alike(spread, temperature):
-    """It would leave every row to torch, and be worth nothing; or part from it where many thousands of words are in
-    reach."""
+    """It would leave every row to torch, and be worth nothing; or part from it where thousands of words count."""
     size = 262_144
     native, stock = samplers(temperature, 7, size)
     row = (torch.randn(size, generator=torch.Generator().manual_seed(1)) * spread).bfloat16()
@@ -123,8 +120,7 @@ def test_where_two_scores_are_as_good_as_equal_torchs_bits_decide(seed, position
 @pytest.mark.parametrize("nan", [0x7F81, 0x7FC0, 0x7FFF, -0x7F, -0x40, -1])  # of either sign
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
-    """A model that overflows would write some token for ever; the scan sees integers, to which a NaN is a number like
-    others."""
+    """A model that overflows would write some token for ever; to the scan, which sees integers, a NaN is a number."""
     native, _ = samplers(temperature, 1, size)
     for place in {0, size // 2, size - 1}:
         row = torch.randn(size, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -137,8 +133,7 @@ def test_no_numbers_are_an_error_wherever_they_stand(size, nan, temperature):
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @given(data=st.data())
 def test_many_rows_at_once_are_judged_as_one_after_the_other(temperature, data):
-    """More or fewer tokens of a draft would stand, or rows behind a rejection be looked at; also where a row in the
-    middle is left to torch."""
+    """More or fewer tokens of a draft would stand, or rows behind a rejection count; also where torch decides one."""
     size, num = 600, data.draw(st.integers(1, 9))
     logits = (
         torch.randn(num, 2 * size, generator=torch.Generator().manual_seed(data.draw(st.integers(0, 2**31)))) * 2

@@ -172,8 +172,7 @@ def test_kernels_for_avx2_draft_too(kind):
     gone=st.booleans(),
 )
 def test_kernels_pick_as_the_sampler_does(num, spread, lead, temperature, seed, position, gone):
-    """Drafts would have other noise than the target, or branches wrong chances; whether one token stands out or all are
-    alike, some cannot be drafted, or there is only one."""
+    """Drafts would have other noise than the target, or branches wrong chances, in any form of row."""
     generator = torch.Generator().manual_seed(position)
     ids = torch.randperm(3000, generator=generator)[:num].sort().values
     row = torch.randn(num, generator=generator) * spread

@@ -57,8 +57,7 @@ def expected(
 
 @pytest.mark.parametrize(("heads", "kv_heads", "dim", "length", "first", "rows", "window", "dtype"), SHAPES)
 def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first, rows, window, dtype):
-    """Heads that share keys, dimensions that are no power of two, windows of one column on, a step at the cache's start
-    and end; NaN wherever no row looks."""
+    """Heads that share keys, odd dimensions, windows of one column on, a cache's ends; NaN wherever no row looks."""
     query = random(rows, heads, dim, seed=1, dtype=dtype)
     keys, values = (random(1, kv_heads, length, dim, seed=i, dtype=dtype) for i in (2, 3))
     at = torch.arange(first, first + rows)
@@ -75,8 +74,7 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
 @pytest.mark.parametrize("window", [None, 64])
 @pytest.mark.parametrize(("causal", "from_row"), [(False, True), (True, False), (False, False)])
 def test_a_block_of_a_head_sees_what_its_mask_says(causal, from_row, window):
-    """Rows whose windows begin or end in different splits of the cache, and in different tiles; NaN wherever no row
-    looks."""
+    """Rows whose windows begin or end in different splits and tiles of the cache; NaN wherever no row looks."""
     query = random(5, 8, 16, seed=1, dtype=torch.bfloat16)
     keys, values = (random(1, 2, 200, 16, seed=i, dtype=torch.bfloat16) for i in (2, 3))
     at, no_sinks = torch.arange(126, 131), torch.full((8,), -torch.inf)

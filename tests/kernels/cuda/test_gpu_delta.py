@@ -45,8 +45,7 @@ def run(mix: Mix, layer: DeltaLayer, rows: Rows, widths: list[int], rings: tuple
     [("qwen3_5", torch.float32, 1), ("qwen3_next", torch.bfloat16, 2), ("qwen3_5", torch.float16, 1)],
 )
 def test_steps_give_what_torch_gives(name, dtype, key_heads, monkeypatch):
-    """Another recurrence, a rounding left out or made too much, a neighbour's head, block or slot: rings that wrap,
-    several blocks or several key heads."""
+    """Another recurrence, a rounding too few or many, a neighbour's head, block or slot; also where rings wrap."""
     monkeypatch.setattr(delta, "BLOCK", 8 * key_heads)
     layer = delta_layer(dtype, name, linear_num_key_heads=key_heads, linear_num_value_heads=2 * key_heads)
     rows, widths = delta_rows(layer, 11), [1, 2, 5, 3]

@@ -227,8 +227,7 @@ def proposed(drafter: Any) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("kind", BY_ROW)
 def test_drafts_on_the_device_are_those_picked_row_by_row(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a graph leaves for the next would be lost, a draft's tokens be noted at each other's places, or have the
-    noise of another position."""
+    """What a graph leaves for the next would be lost, or a draft's tokens have each other's places or noise."""
     monkeypatch.setattr(graphs, "WARM_UPS", 0)
     monkeypatch.setattr(head_drafter, "ROWS", (1,))
     case = {"config": {"draft_vocab_size": 96}}

@@ -49,8 +49,7 @@ def test_right_numbers(shape: tuple, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("dtype", ROUNDING, ids=str)
 @pytest.mark.parametrize("shape", [shape for shape in LINEARS if shape[2] is None], ids=str)
 def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
-    """A residual that is added before it may be, a norm over other rows than those that went on, or a factor that
-    misses a part or the bias's turn."""
+    """A residual added too early, a norm over other rows, or a factor that misses a part or the bias's turn."""
     linear = gpu_linear(shape, dtype)
     n, k = shape[:2]
     x, residual = random(5, k, dtype=dtype), random(5, n, dtype=dtype, seed=1)
@@ -69,8 +68,7 @@ def test_added_and_normed(shape: tuple, dtype: torch.dtype) -> None:
 
 @each_shape
 def test_normed_is_the_linear_of_normed_rows(shape: tuple) -> None:
-    """A mean over the wrong number of inputs, the factor after the bias or the activation, or parts beyond those there
-    are."""
+    """A mean over the wrong number, the factor after the bias or the activation, or parts beyond those there are."""
     linear = gpu_linear(shape, torch.float16)
     k = shape[1]
     rows, scale = 3 * random(6, k, dtype=torch.float16), 1 + 0.1 * random(k, seed=2).float()
@@ -122,8 +120,7 @@ def scores_of(rows: Tensor, tokens: Tensor, keys: Tensor, temperature: float) ->
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize(("vocab", "dtype"), [(5, torch.bfloat16), (2048, torch.float32), (5000, torch.bfloat16)])
 def test_kernels_choose_what_torch_chooses(vocab: int, temperature: float, dtype: torch.dtype) -> None:
-    """Other noise than the engine's, a lost block of the vocabulary, or a margin that is not the distance to the second
-    best."""
+    """Other noise than the engine's, a lost block of the vocabulary, or a margin that is not to the second best."""
     generator = torch.Generator().manual_seed(vocab)
     rows = (3 * torch.randn(NUM_ROWS, vocab, generator=generator)).to(dtype)
     tokens, keys = torch.arange(vocab, dtype=torch.int32) * 3 + 1, keys_of(12345, torch.arange(NUM_ROWS) * 1000)
@@ -144,8 +141,7 @@ def test_of_equals_the_first_is_chosen_and_of_what_is_no_number_none() -> None:
 
 
 def test_small_uniforms_keep_their_noise() -> None:
-    """Noise of the rarest tokens, whose uniforms are next to 0 or 1, cut off by log(1 - u): it would bias every
-    sample."""
+    """Noise of the rarest tokens, whose uniforms are next to 0 or 1, cut off by log(1 - u): every sample is biased."""
     tokens = torch.arange(400_000, dtype=torch.int32)
     keys = keys_of(3, torch.arange(1))
     noise = gumbel_rows(tokens, keys)[0]

@@ -223,8 +223,7 @@ def test_a_model_without_graphs_runs_eagerly_and_says_why(fault, why, monkeypatc
 
 
 def test_a_graph_that_rounds_differently_is_kept_and_named(monkeypatch):
-    """cuBLAS may choose another kernel on the stream of a capture: for a check that nothing rests on, every race would
-    run eagerly, bound by the host."""
+    """cuBLAS may choose another kernel in a capture: for an idle check every race would run eagerly."""
     monkeypatch.setattr(FixedCall, "__call__", partialmethod(spoilt, 1.01))
     with fake_cuda():
         sentence = says(on_device())

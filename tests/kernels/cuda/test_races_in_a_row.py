@@ -1,5 +1,4 @@
-"""Races one after the other in one process: nothing is left of one when the next is set up; and what is said of a
-capture that fails."""
+"""Races one after the other in one process: nothing is left of one for the next; what is said of a failed capture."""
 
 import gc
 import logging
@@ -148,8 +147,7 @@ def test_a_collection_that_comes_in_the_middle_of_a_capture_breaks_none(no_chanc
     ids=["not allowed", "no memory", "refused"],
 )
 def test_a_capture_that_fails_names_its_first_cause(step, kind, says):
-    """A lane would fail with CUDA's last words, a refusal be buried in a sentence about graphs, or a race begun because
-    something else had failed blame that."""
+    """A lane would fail with CUDA's last words, a refusal be buried in others, or one fault be blamed on another."""
     try:
         raise UnsupportedModel("the one before")
     except UnsupportedModel:

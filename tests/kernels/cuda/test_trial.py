@@ -1,5 +1,4 @@
-"""The Triton kernels are tried in a process of their own before they are used: if they are wrong, or end that process,
-they stay off, and this process goes on."""
+"""Triton kernels are tried in a process of their own: if they are wrong, or end it, they stay off, and this goes on."""
 
 import copy
 import json
@@ -96,8 +95,7 @@ def test_kernels_that_fail_stay_off_and_the_verdict_is_kept(verdict: Verdict, do
 def test_where_nothing_can_be_tried_they_are_off_until_the_next_load(
     verdict: Verdict, does: str, why: str, monkeypatch: pytest.MonkeyPatch, caplog: Any, capfd: Any
 ) -> None:
-    """Kernels that nobody has tried would run; or a moment without memory would cost them for good; or a terminal show
-    the process's traceback, or the log lose it."""
+    """Untried kernels run; a moment without memory costs them for good; a terminal shows the trial's traceback."""
     with monkeypatch.context() as patch:
         if why.startswith("File"):
             patch.setattr(subprocess, "Popen", lambda *unused, **more: Path("/nothing/is/there").read_text())
@@ -217,8 +215,7 @@ def test_a_trial_that_nobody_waits_for_is_over_before_a_race(monkeypatch: pytest
 
 
 def test_a_load_tries_the_kernels_once_and_says_why_they_stay_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process would try another model than the one that is loaded, or its words be lost on the way; or what began
-    while the weights were read be done once more."""
+    """The process would try another model than the loaded one, lose its words, or do again what had begun."""
     model, started = fresh("qwen3", torch.bfloat16), Mock(side_effect=subprocess.Popen)
     monkeypatch.setattr(kernel_trial.subprocess, "Popen", started)
     monkeypatch.setattr(kernel_trial, "COMMAND", (sys.executable, "-m", "tests.kernels.cuda.test_trial"))

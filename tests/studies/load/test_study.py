@@ -34,8 +34,7 @@ def study(folder: Path, urls: dict[str, str], num: int, *more: str) -> int:
 
 
 def test_a_known_schedule_is_measured(tmp_path, capfd) -> None:
-    """A metric that is computed by another definition than the documented one, by more than a busy machine adds, on
-    servers that keep connections open and on servers that do not."""
+    """A metric by another definition than documented, on servers that keep connections open and that do not."""
     latency = FIRST_S + (TOKENS - 1) * INTERVAL_S
     with serving(Scheduled(pace=1, keep=True)) as one, serving(Scheduled(pace=1, keep=False)) as two:
         more = ("--concurrency", "1,2", "--requests", "2")
@@ -82,8 +81,7 @@ def test_answers_to_the_same_question_are_compared_and_lanes_take_turns(tmp_path
 
 @pytest.mark.parametrize("other", ["musing", "reasoning"])
 def test_texts_that_nobody_could_read_are_said_and_never_the_same(tmp_path, capfd, other) -> None:
-    """Two servers whose text came in an unknown field would write "the same text", with no wait for it; or a text and
-    none would not count as two."""
+    """Text in an unknown field on both servers would be "the same text"; or a text and none would not count as two."""
     streams = (as_chat(stream_of([1] * 20, WORDS * 2, ids=False), name) for name in ("musing", other))
     one, two = (says([sse(event) for event in events], 0.001) for events in streams)
     with servers(one, two) as hosts:

@@ -43,8 +43,7 @@ def generate_on(model, temperature: float = 0.0) -> Generate:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["trained", "gemma3"])
 def test_it_writes_the_stock_models_own_tokens(name, way):
-    """It would be timed on another text than the lane that it is held against: one that stops early, or obeys
-    penalties."""
+    """It would be timed on another text than the lane beside it: one that stops early, or obeys penalties."""
     model, expected = fresh(name), greedy(name)
     model.generation_config.eos_token_id = model.config.eos_token_id = expected[0]
     model.generation_config.update(repetition_penalty=1.3, no_repeat_ngram_size=3, suppress_tokens=[10])

@@ -1,5 +1,4 @@
-"""A file of prompts is read as it was meant, or the line that cannot be read is named; and the verdict on their
-speed-ups says what it rests on."""
+"""Prompts are read as they were meant, or the bad line is named; the verdict on speed-ups says what it rests on."""
 
 import csv
 import gzip

@@ -109,8 +109,7 @@ def test_a_prompt_that_the_model_cannot_be_given_is_named_before_any_race():
 
 
 def test_a_chat_that_the_template_refuses_costs_its_row(monkeypatch):
-    """One system message, or one race that fails, would stop a log of thousands of chats, and nobody name the way
-    out."""
+    """One system message, or one race that fails, would stop thousands of chats, and nobody name the way out."""
     refuses = "{% if m.role == 'system' %}{{ raise_exception('no system role') }}{% endif %}{{ m.content }}"
     monkeypatch.setattr(trained().tokenizer, "chat_template", f"{{% for m in messages %}}{refuses}{{% endfor %}}")
     chats = [FilePrompt(i, "x", "hi", ((role, "hi"), ("user", "hi"))) for i, role in enumerate(("user", "system"), 1)]
