@@ -81,14 +81,10 @@ def requests(client: httpx.Client) -> Iterator[httpx.Request]:
     """Everything but BARE."""
 
     def made(method: str, target: str, content: bytes = b"", **headers: str) -> httpx.Request:
-        sent = {"content-type": "application/json", **headers}
-        return client.build_request(
-            method,
-            "/",
-            content=content or None,
-            headers={name: text.encode("latin-1") for name, text in sent.items()},
-            extensions={"target": target.encode()},
-        )
+        texts = {"content-type": "application/json", **headers}
+        sent = {name: text.encode("latin-1") for name, text in texts.items()}
+        extensions = {"target": target.encode()}
+        return client.build_request(method, "/", content=content or None, headers=sent, extensions=extensions)
 
     for method, path in product(METHODS, PATHS):
         yield made(method, path, b"" if method in ("GET", "HEAD") else b'{"path": [1e400, {}]}')

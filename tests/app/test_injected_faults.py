@@ -258,9 +258,8 @@ ending.serve_until_signal(Page())
 @pytest.mark.parametrize(("closes_in_s", "number"), [(0.1, "INT"), (0.1, "HUP"), (60.0, "TERM")])
 def test_the_process_ends_whatever_hangs(closes_in_s: float, number: str) -> None:
     """A supervisor would have to kill it, or take the end for a failure; so would a terminal that is closed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", ENDING, str(closes_in_s)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", ENDING, str(closes_in_s)]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "up\n"
     if number == "HUP":
         process.stdout.close()

@@ -48,10 +48,8 @@ ON_WINDOWS = (
 def test_where_the_page_cannot_run_it_says_so(arguments: list[str], zero_gpu: str, says: str) -> None:
     """Hugging Face ends a Space that lends its GPU for single calls with "No @spaces.GPU function detected", and its
     owner looks for a fault here; on Windows it would come up and fail at its first race, with a traceback."""
-    environment = {**os.environ, "SPACES_ZERO_GPU": zero_gpu}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
-    )
+    command, environment = [sys.executable, *arguments], {**os.environ, "SPACES_ZERO_GPU": zero_gpu}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"app.py: {says}\n")
 
 

@@ -83,9 +83,8 @@ def test_every_place_is_the_recordings(pure: Call, recording: dict[str, Any]) ->
                 pytest.approx(chances[candidate["id"]]) for candidate in place["answers"]
             ]
         spent, tokens = step["draft_s"] + step["verify_s"], len(step["token_ids"])
-        assert view["cost"] == pytest.approx(
-            {"seconds": spent, "tokens": tokens, "plain": plain, "saved": plain * tokens - spent}
-        )
+        cost = {"seconds": spent, "tokens": tokens, "plain": plain, "saved": plain * tokens - spent}
+        assert view["cost"] == pytest.approx(cost)
 
 
 def test_a_sentence_for_each_case(pure: Call) -> None:
@@ -216,9 +215,8 @@ def test_under_rejection_the_odds_are_the_same_and_the_draws_are_not(pure: Call)
     race["spec"]["lanes"][-1]["rule"] = "rejection"
     last, rows = steps_of(race)[-1], race["candidates"]["lanes"]["speculative"][-1]
     r = len(last["token_ids"]) - 1
-    last["token_ids"][r] = next(
-        t for t in rows[r]["ids"] if t not in (last["token_ids"][r], *last["drafted"][r : r + 1])
-    )
+    taken = last["token_ids"][r], *last["drafted"][r : r + 1]
+    last["token_ids"][r] = next(token for token in rows[r]["ids"] if token not in taken)
     *same, parted = (dice["says"] for view in pure(WALK, race) for dice in view["dice"])
     assert all("the probabilities are equal in both lanes" in says for says in (*same, parted))
     assert all("Both draws gave" in says for says in same)

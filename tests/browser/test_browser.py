@@ -37,6 +37,7 @@ pytestmark = pytest.mark.browser
 ODDS = "same probabilities (rejection)"
 PROMPT = "#page-prompt textarea"
 END = "document.querySelector('#page-prompt {}').getBoundingClientRect().right"
+HOLDS = "([box, text]) => document.querySelector(box).value === text"
 BESIDE_BAR = f"{END.format('.page-count')} <= {END.format('textarea')} - 11 - 15"  # border, scrollbar
 
 
@@ -104,9 +105,7 @@ def test_a_preset_plays_at_once_sets_its_race_and_says_no_more_than_its_own(tab:
         tab.wait_for_selector(".page-expect", state="hidden")
     assert words(tab, "titleName") == "Hungarian"
     example(tab, "Hungarian")
-    tab.wait_for_function(
-        "([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, presets["Hungarian"].message]
-    )
+    tab.wait_for_function(HOLDS, arg=[PROMPT, presets["Hungarian"].message])
     tab.locator(PROMPT).press("Control+z")
     tab.wait_for_function("box => document.querySelector(box).value === 'pasted, not typed'", arg=PROMPT)
 
@@ -139,7 +138,7 @@ def test_what_is_typed_outlives_late_settings(tab: Any) -> None:
         tab.locator(PROMPT).fill(typed)
         asked.pop().continue_()
         tab.wait_for_function("window.paired")
-        tab.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, typed])
+        tab.wait_for_function(HOLDS, arg=[PROMPT, typed])
     tab.unroute("**/gradio_api/run/**")
 
 
@@ -259,7 +258,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     other = watched(tab.context.new_page())
     other.goto(copies["link"])
     loaded(other, "model")
-    other.wait_for_function("([box, text]) => document.querySelector(box).value === text", arg=[PROMPT, prompt])
+    other.wait_for_function(HOLDS, arg=[PROMPT, prompt])
     run_race(other)
     assert checked(saved(other))["spec"]["lanes"][-1]["rule"] == "rejection"
     first, second = ([step[2] for step in page.evaluate(TOKENS) if step[0] == "baseline"] for page in (tab, other))

@@ -57,9 +57,8 @@ def test_a_planted_fault_from_the_click_to_its_step(context: Any, page_cache: An
         lines = tab.locator(f"{pc['list']} > li").all_inner_texts()
         for finding, line in zip(report["findings"], lines, strict=True):
             assert finding["level"] in line and finding["says"] in line
-        assert pasted(tab, pc["copy"]) == (
-            f"python -m engine doctor --target {TARGET} --drafter eagle3:{head} --prompts mine.jsonl"
-        )
+        command = f"python -m engine doctor --target {TARGET} --drafter eagle3:{head} --prompts mine.jsonl"
+        assert pasted(tab, pc["copy"]) == command
         pc.can_be_read()
 
         before, place = tab.evaluate("window.photofinish.state.race"), report["first"]

@@ -190,9 +190,10 @@ def test_every_tab_is_reached_by_keyboard_and_can_be_read(exported: Any, scheme:
     page.set_viewport_size({"width": 390, "height": 844})
     page.evaluate(SETTLED)
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
-    assert page.evaluate("getComputedStyle(document.querySelector('.pf')).color") == page.evaluate(
-        "getComputedStyle(document.body).color"
+    ink, paper = (
+        page.evaluate(f"getComputedStyle(document.querySelector('{name}')).color") for name in (".pf", "body")
     )
+    assert ink == paper
 
 
 def test_a_strangers_race_runs_nothing(exported: Any) -> None:

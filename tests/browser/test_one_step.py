@@ -151,9 +151,8 @@ def test_nothing_above_moves_and_the_replay_stops(open_page: Any) -> None:
     before = page.evaluate(ABOVE)
     click(page, "#pf-tab-onestep")
     assert not page.evaluate(STATE)["playing"] and page.evaluate(ABOVE) == before
-    assert (
-        len({round(tab["y"]) for tab in (node.bounding_box() for node in page.locator(".pf-tab:visible").all())}) == 1
-    )
+    tabs = [node.bounding_box() for node in page.locator(".pf-tab:visible").all()]
+    assert len({round(tab["y"]) for tab in tabs}) == 1
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280 and page.problems == []
 
 

@@ -199,9 +199,7 @@ def test_an_owner_names_servers_and_a_model_in_the_browser(context: Any, page_ca
         new_race(tab, before, "finished")
         recording = checked(saved(tab))
         assert recording["model"]["name"] == TARGET and "draft_model" in recording["spec"]["lanes"][2]["drafter"]
-        assert sum(len(loopback.asked) for loopback in two) == num_asked, (
-            "a server was asked for a race of this machine"
-        )
+        assert sum(len(loopback.asked) for loopback in two) == num_asked, "asked for a race of this machine"
         assert tab.evaluate(UNREADABLE) == []
 
         trace = tab.evaluate(STORED) + server.log.read_text() + saved(tab).decode() + page + both

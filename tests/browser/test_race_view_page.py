@@ -128,9 +128,8 @@ def test_high_contrast_tells_tokens_apart(page: Any) -> None:
         for kind, look in looks.items():
             assert look["ink"] != look["paper"] and (kind == "rejected" or look["border"] == look["ink"]), (kind, look)
         chosen = "[aria-selected=true], .pf [aria-pressed=true]"
-        lines = page.locator(f".pf {chosen}").evaluate_all(
-            "nodes => nodes.map(it => getComputedStyle(it).outlineStyle)"
-        )
+        outlines = "nodes => nodes.map(it => getComputedStyle(it).outlineStyle)"
+        lines = page.locator(f".pf {chosen}").evaluate_all(outlines)
         assert len(lines) >= 2 and set(lines) == {"solid"}, "what is chosen looks like what is not"
         assert page.evaluate("getComputedStyle(document.querySelector('.pf progress')).forcedColorAdjust") == "none"
 
@@ -231,9 +230,8 @@ def test_the_picture_says_what_the_board_says(page: Any) -> None:
     page.wait_for_function("window.copied.includes('Compared: ')")
     page.click("[data-copy=row]")
     page.wait_for_function("window.copied.startsWith('|')")
-    columns, _, cells = (
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", row)] for row in page.evaluate("window.copied").split("\n")
-    )
+    table = page.evaluate("window.copied").split("\n")
+    columns, _, cells = ([cell.strip() for cell in re.split(r"(?<!\\)\|", row)] for row in table)
     row = dict(zip(columns, cells, strict=True))
     assert row["prompt"] == r"“\<b> a\|b \_\_c\_\_ \`d\`”"
     assert row["ratio"] == shown[0] and row["tok/s"] == words(page, "rightFigure") and row["outputs"] == shown[1]

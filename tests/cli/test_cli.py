@@ -94,33 +94,26 @@ def test_help_is_fast_and_complete():
     assert "'different' (a fault)" in " ".join(engine("race", "--help").stdout.split())
 
 
+BUG = "internal error: KeyError: 'k'; run again with --debug to see the traceback"
+ENDS: dict[str, tuple[BaseException, int, str]] = {
+    "usage": (UsageError("u"), 2, "error: u"),
+    "race": (RaceError("two\nlines \x1b[2J"), 1, "error: two lines \\x1b[2J"),
+    "bug": (KeyError("k"), 1, BUG),
+    "memory": (MemoryError(), 1, f"error: {NO_MEMORY} (MemoryError)"),
+    "ctrl-c": (KeyboardInterrupt(), 130, "interrupted"),
+}
+
+
 def fail(options: Namespace) -> int:
-    raise {
-        "usage": UsageError("u"),
-        "race": RaceError("two\nlines \x1b[2J"),
-        "bug": KeyError("k"),
-        "ctrl-c": KeyboardInterrupt(),
-        "memory": MemoryError(),
-    }[options.how]
+    raise ENDS[options.how][0]
 
 
-FAIL = Command((Option("how"),), fail)
-
-
-@pytest.mark.parametrize(
-    "how, status, line",
-    [
-        ("usage", 2, "error: u"),
-        ("race", 1, "error: two lines \\x1b[2J"),
-        ("bug", 1, "internal error: KeyError: 'k'; run again with --debug to see the traceback"),
-        ("memory", 1, f"error: {NO_MEMORY} (MemoryError)"),
-        ("ctrl-c", 130, "interrupted"),
-    ],
-)
-def test_however_a_command_ends_there_is_one_line(monkeypatch, capsys, how, status, line):
+@pytest.mark.parametrize("how", ENDS)
+def test_however_a_command_ends_there_is_one_line(monkeypatch, capsys, how):
     """A failure would have no status or more than one line, or --debug no traceback."""
+    _, status, line = ENDS[how]
     monkeypatch.setitem(cli.COMMANDS, "fail", ("", "fails"))
-    monkeypatch.setattr(cli, "resolve_name", lambda name: FAIL)
+    monkeypatch.setattr(cli, "resolve_name", lambda name: Command((Option("how"),), fail))
     assert cli.main(["fail", how]) == status
     assert capsys.readouterr() == ("", line + "\n")
     assert cli.main(["fail", how, "--debug"]) == status
@@ -200,10 +193,8 @@ def test_without_the_folder_of_the_page_there_is_one_sentence(tmp_path: Path) ->
     (tmp_path / "engine").symlink_to(ROOT / "engine")
     (tmp_path / "app.py").touch()
     done = engine("export", str(SHIPPED), "--html", "out.html", cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "error: this needs the folder app/ next to engine/, which is missing\n",
-    )
+    error = "error: this needs the folder app/ next to engine/, which is missing\n"
+    assert (done.returncode, done.stderr) == (1, error)
 
 
 def test_a_recording_is_not_replaced_by_its_own_export(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:

@@ -108,10 +108,8 @@ def fresh(tensors: dict[str, Any]) -> None:
     """Weights as before training."""
     for i, (name, value) in enumerate(sorted(tensors.items())):
         if value.is_floating_point():
-            generator = torch.Generator().manual_seed(i)
-            tensors[name] = (
-                torch.ones_like(value) if "norm" in name else 0.02 * torch.randn(value.shape, generator=generator)
-            )
+            drawn = 0.02 * torch.randn(value.shape, generator=torch.Generator().manual_seed(i))
+            tensors[name] = torch.ones_like(value) if "norm" in name else drawn
 
 
 def unloaded(name: str) -> Callable[[dict[str, Any]], None]:

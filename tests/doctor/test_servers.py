@@ -130,9 +130,8 @@ def test_a_healthy_pair_has_neither_fault_nor_doubt(plain: Language, spec: Langu
     assert findings[-1].check == "worth it" and "with 1, 2, 4 and 8 users" in findings[-1].says
     assert not any(secret in repr(findings) for secret in ("127.0.0.1", "key-of"))
     untested = {finding.check for finding in findings if finding.level == "untested"}
-    assert untested >= (
-        {"JSON schema", "tool calls"} if plain.refuses else {"JSON schema"} if plain.thinks else set()
-    ), "ok of what nobody tested"
+    assert "JSON schema" in untested or not (plain.refuses or plain.thinks), "ok of what nobody tested"
+    assert "tool calls" in untested or not plain.refuses, "ok of what nobody tested"
 
 
 def test_the_advice_is_ordered_by_what_it_is_worth() -> None:
@@ -226,12 +225,9 @@ def test_a_check_that_raises_costs_only_itself(error: type, monkeypatch, caplog,
         assert main(["doctor", *lanes, "--model", "m"]) == 1, "a failed check passed for no fault"
     (planted,) = [finding for finding in findings if finding.check == "planted"]
     assert [finding.check for finding in findings if finding != planted] == [finding.check for finding in whole]
-    assert (planted.level, "127.0.0.1" in planted.says) == (
-        "fault" if issubclass(error, RaceError) else "untested",
-        False,
-    )
+    assert planted.level == ("fault" if issubclass(error, RaceError) else "untested")
     assert issubclass(error, RaceError) or ("This check failed" in planted.says and "in bad" in caplog.text)
-    assert "127.0.0.1" not in caplog.text + "".join(capsys.readouterr())
+    assert "127.0.0.1" not in planted.says + caplog.text + "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize(("num_served", "num_found"), [(5, 2), (12, 1)])
@@ -372,9 +368,8 @@ def test_two_servers_of_one_distribution_are_seldom_called_different() -> None:
     """A healthy server would be blamed for its sampling: one study in 10,000 may be."""
     draw, least = random.Random(1), 1.0
     for _ in range(40):
-        answers = [
-            [draw.choices("abcdefghij", [30, 20, 10, 5, 5, 5, 5, 5, 5, 5], k=3) for _ in range(60)] for _ in "12"
-        ]
+        weights = [30, 20, 10, *[5] * 7]
+        answers = [[draw.choices("abcdefghij", weights, k=3) for _ in range(60)] for _ in "12"]
         table = list(cells(*answers))
         least = min(least, *(cell.chance * len(table) for cell in table))
     assert least > 1e-3

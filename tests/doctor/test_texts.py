@@ -72,9 +72,8 @@ def test_thinking_is_tried_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     (finding,) = compared(PROMPTS[0])
     plain, on, off = rates(finding)
     assert plain == off != on, "without thinking, this template is the plain text"
-    assert re.search(
-        r"plain text at .*; in the chat template with thinking on at .*; .* with thinking off at", finding.says
-    )
+    words = r"plain text at .*; in the chat template with thinking on at .*; .* with thinking off at"
+    assert re.search(words, finding.says)
 
 
 def test_a_model_without_a_template_is_not_examined_for_one(monkeypatch: pytest.MonkeyPatch) -> None:

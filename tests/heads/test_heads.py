@@ -45,20 +45,15 @@ def test_options_come_back(source, aux, mask):
     """An option would be lost on the way."""
     options = [o for o in ("aux=" + ",".join(map(str, aux)) if aux else "", mask) if o]
     name = parse_name("dflash", source + ("#" + "&".join(options) if options else ""))
-    assert (name.source, name.aux, name.causal) == (
-        source,
-        tuple(aux),
-        {"": None, "causal": True, "bidirectional": False}[mask],
-    )
+    causal = {"": None, "causal": True, "bidirectional": False}[mask]
+    assert (name.source, name.aux, name.causal) == (source, tuple(aux), causal)
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_without_an_argument_only_the_default_target_has_a_head(kind):
     """The default target's head would be put on any other."""
-    with pytest.raises(
-        UsageError,
-        match=f"needs a head for 'formats/target' after a colon, as in {kind}:owner/name.*only {DEFAULT_TARGET}",
-    ):
+    words = f"needs a head for 'formats/target' after a colon, as in {kind}:owner/name.*only {DEFAULT_TARGET}"
+    with pytest.raises(UsageError, match=words):
         made(kind, formats_target(), 3)
 
 
@@ -139,9 +134,8 @@ def test_kept_logits_are_of_the_heads_words(kind, tmp_path):
         assert torch.equal(draft.logits.isfinite(), torch.zeros(4, VOCAB, dtype=torch.bool).index_fill_(1, ids, True))
         assert all(row[token].isfinite() for row, token in zip(draft.logits, draft.token_ids, strict=True))
         sample = context(formats_target(), 4, temperature=temperature).sample
-        assert draft.token_ids == tuple(
-            sample(row, i) for i, row in enumerate(draft.logits)
-        )  # the target's own noise at those places
+        own = tuple(sample(row, i) for i, row in enumerate(draft.logits))
+        assert draft.token_ids == own, "the target's own noise at those places"
         rows = draft.logits.clone()
         later = drafter.propose([1, 2, 3, 4, 5], torch.randn(2, 3 * SIZE), 4)
         assert torch.equal(draft.logits, rows)

@@ -104,11 +104,8 @@ def test_code_in_a_folder_is_never_run(folder):
     trap = folder / "trap"
     (folder / "own.py").write_text(f"import os\nos.mkdir({str(trap)!r})\nclass Config: pass\nclass Model: pass\n")
     config = json.loads((folder / "config.json").read_text())
-    own = {
-        "model_type": "own",
-        "architectures": ["OwnForCausalLM"],
-        "auto_map": {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"},
-    }
+    code = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+    own = {"model_type": "own", "architectures": ["OwnForCausalLM"], "auto_map": code}
     (folder / "config.json").write_text(json.dumps(config | own))
     with pytest.raises(UsageError, match="never run here"):
         load(str(folder), "float32")

@@ -145,10 +145,8 @@ def test_any_text_becomes_ids_of_the_vocabulary_and_back(text, num_words):
 
 def test_a_folders_own_tokenizer_comes_first_and_a_tiny_vocabulary_is_told(config):
     """Ids beyond the vocabulary, or another model's words for a folder that brings its own."""
-    assert (
-        tokenizer(TRAINED / "config.json")("def main")["input_ids"]
-        == load(str(TRAINED), "float32").tokenizer("def main")["input_ids"]
-    )
+    ours, own = tokenizer(TRAINED / "config.json"), load(str(TRAINED), "float32").tokenizer
+    assert ours("def main")["input_ids"] == own("def main")["input_ids"]
     assert len(tokenizer(config)) == TINY["vocab_size"]
     config.write_text(json.dumps(TINY | {"vocab_size": 255}))
     with pytest.raises(UsageError, match="vocabulary of 255"):

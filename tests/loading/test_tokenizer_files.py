@@ -90,12 +90,8 @@ def test_chat_templates_are_found_wherever_they_are_published(files, tmp_path):
 def test_templates_in_a_subfolder_are_fetched_and_other_subfolders_are_not(monkeypatch, tmp_path):
     """A repository's named templates would be missing, or its copies in other formats be fetched, GBs of them."""
     folder = Path(shutil.copytree(TRAINED, tmp_path / "model"))
-    names = (
-        "additional_chat_templates/rag.jinja",
-        "onnx/config.json",
-        "onnx/model.safetensors",
-        "onnx/model-1.safetensors",
-    )
+    others = (f"onnx/{name}" for name in ("config.json", "model.safetensors", "model-1.safetensors"))
+    names = ("additional_chat_templates/rag.jinja", *others)
     for name in names:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(RAG)

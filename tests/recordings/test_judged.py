@@ -70,9 +70,8 @@ def test_no_verdict_says_more_than_was_compared(seed: int) -> None:
     for name in ("plain", "speculative"):
         verdict, pair = race["verdicts"][name], (base, lanes[name])
         served = judge(answers["baseline"], answers[name])
-        goes_on = any(
-            states[a] == "finished" and texts[b][len(texts[a]) :] for a, b in permutations(("baseline", name))
-        )
+        orders = permutations(("baseline", name))
+        goes_on = any(states[a] == "finished" and texts[b][len(texts[a]) :] for a, b in orders)
         assert again["lanes"][name]["same_tokens"] is (True if texts[name] else None)
         common = min(len(tokens(done)) for done in pair)
         same = tokens(base)[:common] == tokens(lanes[name])[:common]

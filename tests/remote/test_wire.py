@@ -207,16 +207,14 @@ def test_a_damaged_answer_costs_itself_at_most(stream: Stream, rng: random.Rando
     """A field missing, of another type, late, doubled or cut would end in a traceback, or in steps that are wrong."""
     with suppress(RaceError):
         reply, written = read(stream, damaged(stream, rng, value))
-        assert (
-            len(written.token_ids) == len(written.pieces) == reply.num_tokens and "".join(written.pieces) == reply.text
-        )
+        assert len(written.token_ids) == len(written.pieces) == reply.num_tokens
+        assert "".join(written.pieces) == reply.text
         for drafted in (None, reply.drafted):
             own = written.steps(drafted if drafted and drafted.accepted and not written.uncounted else None)
             if own is not None:
                 assert sum(len(step.token_ids) for step in own) == reply.num_tokens
-                assert all(
-                    step.num_accepted <= step.num_unknown and step.seconds >= 0 for step in own if step.num_unknown
-                )
+                unknown = [step for step in own if step.num_unknown]
+                assert all(step.num_accepted <= step.num_unknown and step.seconds >= 0 for step in unknown)
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.iterdir()), ids=lambda path: path.name)
