@@ -94,7 +94,7 @@ GPUS: list[tuple[Any, str, str]] = [
     ({"gpu_bytes": 0}, "*GiB free; torch finds none", ""),
     (ModuleNotFoundError(NO_TORCH), NOT_USED, f"torch failed: ModuleNotFoundError: {NO_TORCH}"),
     (UsageError(TOO_OLD), NOT_USED, TOO_OLD),
-    ((5 * GIB, "bfloat16", True), "*; 5.0 GiB is free", ""),
+    (H100 | {"gpu_bytes": 5 * GIB}, "*; 5.0 GiB is free", ""),
 ]
 # Pair, files on the hub, token, torch's answer about the GPU -> a pattern of the reason, and the note above all pairs.
 OFFERS: list[Any] = [
@@ -186,13 +186,8 @@ def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
     """`Kernels.free_bytes` of the loading process counts; a page that races on the CPU has no GPU memory at all."""
     assert TorchBackend(device="cpu").gpu() == {"gpu_bytes": 0}
     monkeypatch.setattr("engine.kernels.devices.device_named", lambda name: None)
-    members = {
-        "on_host": False,
-        "free_bytes": lambda self: 7,
-        "best_dtype": lambda self: "float32",
-        "captures_experts": False,
-        "about_device": lambda self: {"name": "a card"},
-    }
+    members = {"on_host": False, "captures_experts": False, "free_bytes": lambda self: 7}
+    members |= {"best_dtype": lambda self: "float32", "about_device": lambda self: {"name": "a card"}}
     monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), members)())
     about = {"gpu_bytes": 7, "gpu_dtype": "float32", "captures_experts": False}
     assert TorchBackend().gpu() == about | {"card": f"a card, torch {metadata.version('torch')}"}

@@ -37,12 +37,8 @@ def header_of(recording: dict[str, Any]) -> dict[str, Any]:
 
 def history(recording: dict[str, Any]) -> list[News]:
     """All that happens in a race that waits, is prepared, runs to its end and gets its extras."""
-    before: list[News] = [
-        Waiting(2, None),
-        Waiting(1, 12.0),
-        Preparing("reading the weights", 0.5),
-        Prepared(header_of(recording)),
-    ]
+    waits = Waiting(2, None), Waiting(1, 12.0)
+    before: list[News] = [*waits, Preparing("reading the weights", 0.5), Prepared(header_of(recording))]
     whole = Recording.of(recording)
     return [*before, *events_of(recording), Ended("finished", "Finished.", whole), Extras(whole.adding(MEMBERS))]
 

@@ -247,19 +247,13 @@ def test_a_check_that_raises_costs_only_itself(place: str, monkeypatch: pytest.M
     assert len(rest) >= 2 and rest == [check for check in whole if check in rest]
 
 
-@pytest.mark.parametrize(
-    ("angles", "is_tried"),
-    [
-        ({"rope_theta": 1e6}, True),
-        ({"rope_scaling": {"rope_theta": 1e6}}, True),
-        ({"rope_theta": 1e4}, False),
-        ({}, False),
-    ],
-)
-def test_a_base_of_angles_is_compared_wherever_it_is_stated(
-    angles: dict[str, Any], is_tried: bool, tmp_path: Path
-) -> None:
+ANOTHER: dict[str, Any] = {"rope_theta": 1e6}
+
+
+@pytest.mark.parametrize("angles", [ANOTHER, {"rope_scaling": ANOTHER}, {"rope_theta": 1e4}, {}], ids=str)
+def test_a_base_of_angles_is_compared_wherever_it_is_stated(angles: dict[str, Any], tmp_path: Path) -> None:
     """Another base than the target's, or one that is only not stated, 10,000, would cost acceptance unseen."""
+    is_tried = ANOTHER in (angles, angles.get("rope_scaling"))
     drafter, _ = head(config=lambda config: config[LAYERS].update({"rope_parameters": None, **angles}))(tmp_path)
     folder = Path(drafter.partition(":")[2])
     about = read_files(str(folder)), read_files(str(TRAINED)), trained().model.get_input_embeddings().weight

@@ -103,17 +103,11 @@ def test_the_copy_comes_first(tokens, k):
     assert second.asked == [0 if len(copied) else k]
 
 
-@pytest.mark.parametrize(
-    ("argument", "parts"),
-    [
-        ("ngram+draft_model:a/b", ("ngram", "draft_model:a/b")),
-        ("ngram:2+draft_model:a/b", ("ngram:2", "draft_model:a/b")),
-        ("ngram+draft_model:/x+y/c++", ("ngram", "draft_model:/x+y/c++")),
-        ("ngram:2+ngram:5", ("ngram:2", "ngram:5")),
-    ],
-)
-def test_the_second_part_may_hold_anything(argument, parts):
+@pytest.mark.parametrize("first", ["ngram", "ngram:2"])
+@pytest.mark.parametrize("second", ["draft_model:a/b", "draft_model:/x+y/c++", "ngram:5"])
+def test_the_second_part_may_hold_anything(first, second):
     """A path with a plus in it would be cut."""
-    assert parts_of(argument) == parts
+    argument = f"{first}+{second}"
+    assert parts_of(argument) == (first, second)
     assert drafters.parse(f"hybrid:{argument}") == ("hybrid", argument)
     drafters.check(f"hybrid:{argument}")

@@ -10,13 +10,8 @@ OF_TABLES = ("tables", "table_parents", "table_pieces")
 # Fields that an event, and a recording of schema 2, may have.
 BESIDE = (*OF_TABLES, "costs", "oracles", "candidates", "promises")
 
-LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**64), 2**64)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=5)
-)
+NUMBERS = st.integers(-(2**64), 2**64) | st.floats(allow_nan=False, allow_infinity=False)
+LEAVES = st.none() | st.booleans() | NUMBERS | st.text(max_size=5)
 JSON_VALUES = st.recursive(
     LEAVES,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

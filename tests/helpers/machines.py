@@ -12,26 +12,18 @@ LAYER: dict[str, Any] = {
     "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936,
 }  # fmt: skip
 EAGLE3: dict[str, Any] = {
-    "architectures": ["Eagle3Speculator"],
-    "speculators_model_type": "eagle3",
-    "draft_vocab_size": 32000,
+    "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "draft_vocab_size": 32000,
     "transformer_layer_config": LAYER,
-}
+}  # fmt: skip
 DFLASH: dict[str, Any] = {
-    **LAYER,
-    "architectures": ["DFlashDraftModel"],
-    "model_type": "qwen3",
-    "num_hidden_layers": 5,
-    "block_size": 16,
+    **LAYER, "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "num_hidden_layers": 5, "block_size": 16,
     "dflash_config": {"mask_token_id": 151669, "target_layer_ids": [1, 8, 15, 22, 29]},
-}
+}  # fmt: skip
+# The form of AngelSlim's heads.
 ORIGINAL: dict[str, Any] = {
-    **LAYER,
-    "architectures": ["LlamaForCausalLMEagle3"],
-    "draft_vocab_size": 32000,
-    "rope_theta": 1000000,
+    **LAYER, "architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "rope_theta": 1000000,
     "tie_word_embeddings": True,
-}  # the form of AngelSlim's heads
+}  # fmt: skip
 HEADS: dict[str, dict[str, Any]] = {
     "AngelSlim/Qwen3-4B_eagle3": ORIGINAL | {"hidden_size": 2560, "intermediate_size": 9728},
     "AngelSlim/Qwen3-1.7B_eagle3": ORIGINAL

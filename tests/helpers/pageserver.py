@@ -118,13 +118,8 @@ def served(
             shutil.copy(kernels, partial)
             partial.replace(copy)  # whole or not at all: another process's page may look for it
     port = port or free_port()
-    environment = {
-        **PLANTED,
-        **os.environ,
-        "PHOTOFINISH_CACHE": str(cache),
-        "HF_HUB_OFFLINE": "1",
-        "GRADIO_ANALYTICS_ENABLED": "False",
-    }
+    own = {"PHOTOFINISH_CACHE": str(cache), "HF_HUB_OFFLINE": "1", "GRADIO_ANALYTICS_ENABLED": "False"}
+    environment = {**PLANTED, **os.environ, **own}
     options = ["--port", str(port), *(arguments or ("--target", TARGET, "--dtype", "float32"))]
     started = time.monotonic()
     log_path = log or cache / f"log-{port}"
