@@ -113,7 +113,7 @@ def stream_of(
     ids: bool = True,
     prompt: Sequence[int] = (1, 2, 3),
 ) -> list[Any]:
-    """vLLM's events for these words, a token each, in chunks of sizes. more: of its last usage; prompt: its tokens."""
+    """vLLM's events for words of a token each, in chunks of these sizes. more: beside its last usage; prompt: ids."""
     events: list[Any] = []
     at = 0
     for size in sizes:
@@ -176,7 +176,7 @@ def writes(
 
 
 def says(parts: Sequence[bytes], pause_s: float = 0.0, end: bool = True, head: bytes = HEAD) -> Answer:
-    """An answer of these parts of a body, with a pause after each. end: else the connection is dropped before it."""
+    """An answer in these parts, with a pause after each. end: whether the body is closed properly, or broken off."""
     return raw(head, *map(http, parts), *[b"0\r\n\r\n"] * end, then=None if end else 0.0, pause_s=pause_s)
 
 
