@@ -73,7 +73,7 @@ REFUSED: dict[str, list[tuple[str | list[str], str]]] = {
         (f"--lane a={SERVER} --tables --model m", "--tables is for a model on this machine"),
         (f"--lane a={SERVER} --lane a={SERVER} --model m", "different names"),
         ("--model x", "--model is for servers"),
-        ("--prompt x --no-thinking", "--no-thinking is for chat templates: give it with --chat"),
+        ("--no-thinking", "--no-thinking is for chat templates: give it with --chat"),
         (f"--lane a={SERVER} --no-thinking --model m", "--no-thinking is for a model on this machine"),
         ("--lane b=ngram --same-device", "--same-device is for servers"),
         *((f"{more} --lane a=ngram", "give it without --drafter and --k") for more in ("--drafter ngram", "--k 7")),
