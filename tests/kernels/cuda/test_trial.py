@@ -236,6 +236,6 @@ if __name__ == "__main__":  # the other process, where the kernels are wrong
     with pytest.MonkeyPatch.context() as patch, fake_cuda():
         on_the_stand_in(patch)
         wrong = UnsupportedModel("it is wrong here")
-        patch.setattr(trial_process, "check_agreement", Mock(side_effect=wrong))
+        patch.setitem(trial_process.CHECKS, "steps, deep in the cache", Mock(side_effect=wrong))
         patch.setattr(graphs, "WARM_UPS", 1)
         sys.exit(trial_process.main())
