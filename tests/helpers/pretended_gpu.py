@@ -26,30 +26,27 @@ def profile(**unused: Any) -> Any:
     return nullcontext(SimpleNamespace(events=lambda: [kernel]))
 
 
-def full(device: torch.device) -> Any:
-    """A device without memory for another sequence, as a context."""
-    from engine.runner import target
-
-    return mock.patch.object(target, "caches", side_effect=torch.OutOfMemoryError("CUDA out of memory"))
-
-
 @contextmanager
 def pretended(part: Part) -> Iterator[None]:
     """While entered, this machine has a pretended GPU."""
     from engine.exactness import operators, probe
     from engine.hardware import bandwidth
-    from engine.kernels.cuda import graphs, kernels
+    from engine.kernels.cuda import graphs, kernels, linear, tiles
     from engine.loading import loading
-    from engine.runner import prepare
+    from engine.runner import agreement, prepare, trial_process
     from engine.session import set_up
     from tests.helpers.fake_cuda import fake_cuda, on_cuda
     from tools.gpu import big
 
-    read = loading._model
+    read, drawn = loading._model, trial_process._drawn
     torch.set_num_threads(1)  # threads that wait for each other cost more than they compute
 
     def moved(source: Any, dtype: torch.dtype, device: torch.device) -> Any:
-        return on_cuda(read(source, dtype, torch.device("cpu")))
+        model = read(source, dtype, torch.device("cpu"))
+        return on_cuda(model) if device.type == "cuda" else model
+
+    def drawn_there(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
+        return on_cuda(drawn(config, dtype, torch.device("cpu")))
 
     with ExitStack() as stack:
 
@@ -57,7 +54,9 @@ def pretended(part: Part) -> Iterator[None]:
             stack.enter_context(mock.patch.multiple(owner, **values))
 
         put(loading, _model=moved)
+        put(trial_process, _drawn=drawn_there)
         put(torch.cuda, is_bf16_supported=lambda **unused: True)
+        put(agreement, DEPTHS=(17,), MOST_ROWS=2, WIDTHS=(1, 2))
         put(prepare, FAITHFUL_TOKENS=6, ROWS=4)
         put(probe, MIN_ROWS=2)
         put(operators, LINEAR_ROWS=(8, 8), ATTENTION_ROUNDS=(1, 1), ATTENTION_ROWS=8, DELTA_ROWS=4)
@@ -65,11 +64,13 @@ def pretended(part: Part) -> Iterator[None]:
         put(graphs, WARM_UPS=1)
         put(bandwidth, SECONDS=0.01, ROUNDS=1, SMALLEST=1 << 20)
         put(kernels, LARGEST_READ=1 << 20)
-        put(big, full=full, profile=profile)
-        if part.name == "widths-triton":  # outputs that nothing has written agree with nothing
-            put(prepare, _check_faithful=lambda *unused, **more: None)
-            put(big, agreement=lambda *unused: {"agrees": True, "steps": []})
-        else:
+        put(big, profile=profile)
+        stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_NATIVE": "0"}))
+        if part.name == "trial":  # few programs: the interpreter takes as long for a small one
+            put(linear, tile_of=lambda *unused: tiles.Config(64, 64, 4, 3))
+        if part.name == "race-8b":  # outputs that nothing has written agree with nothing
+            put(prepare, _check_faithful=lambda *unused, **more: None, check_agreement=lambda *unused: None)
+        elif part.name != "trial":
             stack.enter_context(mock.patch.dict(os.environ, {"PHOTOFINISH_TRITON": "0"}))
-        stack.enter_context(fake_cuda())
+        stack.enter_context(fake_cuda(run_kernels=part.name == "trial"))
         yield

@@ -11,7 +11,6 @@ Whatever happens, DIR then holds
 """
 
 import argparse
-import hashlib
 import json
 import os
 import signal
@@ -30,47 +29,50 @@ from tests.helpers import ROOT
 from tools import end
 from tools.gpu.part import WRONG
 
-SECONDS = 570.0  # for a whole call: commands on a lent machine are killed after ten minutes
-RESERVE_S = 5.0
-LEAST_S = 10.0  # with less time than this left, a part that may take longer is not started
+SECONDS, COMMAND_S = 570.0, 595.0  # for a whole call, and until a lent machine kills the command
+RESERVE_S, LEAST_S = 5.0, 10.0  # with less time left than this, a part that may take longer is not started
 PRETENDED_FACTOR = 20  # the stand-in runs on the CPU, so --pretend makes limits this much longer
 LAST_LINES = 12
-# Environment of the engine's rungs in CUDA graphs, the fastest first: Triton's kernels, torch's kernels.
+# Environment of the engine's rungs in CUDA graphs: Triton's kernels, torch's kernels.
 RUNGS: dict[str, dict[str, str]] = {"triton": {}, "graphs": {"PHOTOFINISH_TRITON": "0"}}
+FAULTS = ("failed", "killed", "wrong")
 
 
 @dataclass(frozen=True)
 class Planned:
     """A part of a call. about: what it measures. run: "module:function" or "module:function:argument". limit_s: it is
-    killed after that long. rung: one of RUNGS; "" is the fastest one whose smoke part has not failed."""
+    killed after that long. rung: one of RUNGS. decides: where it fails, Triton's kernels are taken to be broken.
+    on_clock: the call's time runs; else it only has to end within a command."""
 
     about: str
     run: str
     limit_s: float
-    rung: str = ""
+    rung: str = "triton"
+    decides: bool = False
+    on_clock: bool = True
 
 
-SMOKE, BIG = "tools.gpu.races:smoke", "tools.gpu.big"
-CORRECTNESS = "tools.gpu.races:correctness"
-SMOKE_TRITON = Planned("`engine race` of the trained fixture, then ten races in one process", SMOKE, 110, "triton")
+RACES, BIG, TRAINING = "tools.gpu.races", "tools.gpu.big", "tools.gpu.training"
+IMPORTS = Planned("torch, triton, transformers, off the clock", "tools.gpu.part:imports", 90, "graphs", on_clock=False)
 CALLS: dict[int, dict[str, Planned]] = {
     1: {
-        "smoke-graphs": replace(SMOKE_TRITON, limit_s=40, rung="graphs"),
-        "smoke-triton": SMOKE_TRITON,
-        "widths-graphs": Planned("Qwen3-8B's shape: bandwidth, steps of width 1 to 16", f"{BIG}:widths", 60, "graphs"),
-        "widths-triton": Planned("the same on all Triton kernels", f"{BIG}:widths", 100, "triton"),
+        "imports": IMPORTS,
+        "trial": Planned("each part of the kernels, as a load tries them", "tools.gpu.trial:trial", 75, decides=True),
+        "race": Planned("`engine race` of the trained fixture", f"{RACES}:one", 50, decides=True),
+        "races": Planned("ten races of it in one process", f"{RACES}:ten", 60, decides=True),
+        "race-8b": Planned("Qwen3-8B's shape: waiting, races, steps, a profile", f"{BIG}:races:Qwen/Qwen3-8B", 250),
+        "page": Planned("app.py on that shape: the seconds until its first race is over", "tools.gpu.page:page", 125),
     },
     2: {
-        "smoke-triton": SMOKE_TRITON,
-        "correctness": Planned("fixtures: tokens and bits of every drafter", CORRECTNESS, 100),
-        "race-8b": Planned("Qwen3-8B's shape: steps and races", f"{BIG}:races:Qwen/Qwen3-8B", 135),
-        "race-9b": Planned("the same for Qwen3.5-9B's shape", f"{BIG}:races:Qwen/Qwen3.5-9B", 135),
-        "memory": Planned("ten races of Qwen3-8B's shape, one out of memory, one more", f"{BIG}:memory", 85),
+        "imports": IMPORTS,
+        "correctness": Planned("fixtures: tokens and bits of every drafter", f"{RACES}:correctness", 100, decides=True),
+        "correctness-torch": Planned("the same on torch's kernels", f"{RACES}:correctness", 90, "graphs"),
+        "race-9b": Planned("Qwen3.5-9B's shape, like 8B's", f"{BIG}:races:Qwen/Qwen3.5-9B", 185),
     },
     3: {
-        "smoke-triton": SMOKE_TRITON,
-        "correctness-graphs": Planned("fixtures, on torch in CUDA graphs", CORRECTNESS, 90, "graphs"),
-        "race-float32": Planned("Qwen3-8B's shape in float32", f"{BIG}:races:Qwen/Qwen3-8B float32", 80),
+        "imports": IMPORTS,
+        "train": Planned("the default model writes; its head is trained further", f"{TRAINING}:train", 440, "graphs"),
+        "evaluate": Planned("that head and the one that ships, on other prompts", f"{TRAINING}:evaluate", 125),
     },
 }
 
@@ -84,32 +86,31 @@ class Session:
         for path in (self.rows, self.log):
             path.write_bytes(b"")
         self._factor, self._flags = (PRETENDED_FACTOR, ["--pretend"]) if pretend else (1, [])
-        self._ends_at = time.monotonic() + seconds * self._factor
+        self._ends_at, self._killed_at = (time.monotonic() + most * self._factor for most in (seconds, COMMAND_S))
         self.about = about(commit) | {"pretended": pretend}
         self.parts: dict[str, dict[str, Any]] = {}
         self._write()
 
     def run_all(self, parts: Mapping[str, Planned]) -> None:
-        """In their order, but parts on a rung whose smoke part failed come last. A part for the fastest rung then runs
-        on the next one down first, and on the fastest at the end."""
-        pending = dict(parts)
-        while pending:
-            usable = list(RUNGS)[list(RUNGS).index(self._best()) :]
-            name = next((name for name, part in pending.items() if part.rung in ("", *usable)), next(iter(pending)))
-            part = pending.pop(name)
-            rung = part.rung or usable[0]
-            if not part.rung and rung != "triton":
-                pending[f"{name}-triton"] = replace(part, rung="triton")
-            self._run(name, part, rung)
+        """In their order. What fails on Triton's kernels runs on torch's next. Once a part that decides has failed, the
+        others run on torch's first, and on Triton's at the end."""
+        later, is_broken = {}, False
+        for name, part in parts.items():
+            if is_late := is_broken and part.rung == "triton":
+                later[name] = part
+            else:
+                self._run(name, part)
+            fails = not is_late and self.parts[name]["state"] in FAULTS  # one that ran out of time may have been slow
+            is_broken |= fails and part.decides
+            if part.rung == "triton" and (is_late or fails):
+                self._run(f"{name}-graphs", replace(part, rung="graphs"))
+        for name, part in later.items():
+            self._run(name, part)
 
-    def _best(self) -> str:
-        """The fastest rung whose smoke part did not fail; the last one if all did."""
-        states = {rung: self.parts.get(f"smoke-{rung}", {"state": "done"})["state"] for rung in RUNGS}
-        return next((rung for rung, state in states.items() if state == "done"), "graphs")
-
-    def _run(self, name: str, part: Planned, rung: str) -> None:
-        left = self._ends_at - time.monotonic() - RESERVE_S
-        limit, started = min(part.limit_s * self._factor, left), time.monotonic()
+    def _run(self, name: str, part: Planned) -> None:
+        rung, started = part.rung, time.monotonic()
+        left = self._ends_at - started - RESERVE_S
+        limit = min(part.limit_s * self._factor, left)
         if limit < min(LEAST_S, part.limit_s):
             self._ended(name, {"state": "skipped", "rung": rung, "why": f"{max(0.0, left):.0f} s were left"})
             return
@@ -130,7 +131,10 @@ class Session:
             finally:
                 code = process.poll()
                 end(process, signal.SIGKILL)
-        ended = {"state": _state(code), "rung": rung, "seconds": round(time.monotonic() - started, 1)}
+        took = time.monotonic() - started
+        if not part.on_clock:
+            self._ends_at = min(self._ends_at + took, self._killed_at)
+        ended = {"state": _state(code), "rung": rung, "seconds": round(took, 1)}
         if code is None:
             ended["why"] = f"killed after {limit:.0f} s"
         elif code < 0:
@@ -174,14 +178,10 @@ def _state(code: int | None) -> str:
 def about(commit: str) -> dict[str, Any]:
     """What is measured, and on which machine. commit: used if this tree is not a checkout."""
     here = environment.commit()
-    sources = hashlib.sha256()
-    for path in sorted([*(ROOT / "engine").rglob("*.py"), *(ROOT / "tools" / "gpu").glob("*.py")]):
-        sources.update(path.read_bytes())
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "commit": here.rstrip("+") or commit,
         "dirty": here.endswith("+") if here else "unknown",
-        "sources": sources.hexdigest()[:12],
         "gpu": _nvidia_smi("name,driver_version,memory.total,power.limit,clocks.max.sm,clocks.max.mem"),
         **environment.versions(packages=("torch", "triton", "transformers")),
         "cores": len(os.sched_getaffinity(0)),

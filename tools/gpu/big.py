@@ -1,75 +1,37 @@
-"""Models of real size: what a step costs by width, where its time goes, races, and memory."""
+"""Models of real size: what a step costs by width, where its time goes, and races."""
 
+import json
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
 from typing import Any
-from unittest import mock
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from engine.analysis.metrics import lane_metrics
-from engine.core.errors import PhotofinishError
 from engine.core.events import Prompt, steps
 from engine.core.spec import SPECULATIVE, standard_lanes
 from engine.hardware.bandwidth import measured_bandwidth, step_bytes
 from engine.loading.loading import load
-from engine.runner import prepare
-from engine.runner.agreement import agreement
+from engine.progress import RACING
 from engine.runner.target import StaticTarget
-from tools.gpu.part import Part
-from tools.gpu.races import allocated, judged, raced
-from tools.gpu.shapes import DRAFT, TARGET, head, target
+from tests.helpers import ROOT
+from tools.gpu.part import Part, Stages
+from tools.gpu.races import judged, raced
+from tools.gpu.shapes import DRAFT, head, target
 
-WIDTHS = tuple(range(1, 17))
-SHOWN = (1, 2, 4, 8, 12, 16)
-LENGTHS = (1280, 4352)
-# Whose draft time, k, and the acceptance rate. All drafts are synthetic.
+WIDTHS, SHOWN, LENGTHS = tuple(range(1, 17)), (1, 2, 4, 8, 12, 16), (1280, 4352)
+PAIRS = {pair["id"]: pair["k"] for pair in json.loads((ROOT / "assets" / "pairs.json").read_text())}
+# Whose draft time, k, and the chance that a draft's token is right, which is made up. The first one's shape twice, for
+# the seconds of a second race.
 RACES = (
-    ("dflash", 15, 0.8), ("eagle3", 7, 0.85), ("eagle3", 3, 0.77), ("draft_model", 5, 0.8),
-    ("", 7, 0.8), ("", 15, 0.95), ("", 7, 0.5),
+    ("dflash", PAIRS["qwen3-8b-dflash"], 0.8), ("eagle3", PAIRS["qwen3-8b-eagle3"], 0.77),
+    ("dflash", PAIRS["qwen3-8b-dflash"], 0.8), ("draft_model", PAIRS["qwen3-8b-draft"], 0.8), ("", 7, 0.8),
+    ("eagle3", 3, 0.77), ("", 15, 0.95), ("", 7, 0.5),
 )  # fmt: skip
-NUM_TOKENS, NUM_RACES = 128, 10
-LEFT_BYTES = 256 << 20  # device memory left for the race that should run out of it
-
-
-def widths(part: Part) -> None:
-    """Steps of Qwen3-8B's shape, a profile of them, a race with drafts that cost nothing, steps over a longer cache."""
-    with forced(part):
-        loaded = ready(part, TARGET)
-    work = {
-        "steps": partial(curve, part, loaded.prepared, LENGTHS[0]),
-        "profile": partial(_profile, part, loaded.prepared),
-        "race": partial(race, part, loaded, "", 7, 0.8),
-        "longer": partial(curve, part, loaded.prepared, LENGTHS[1]),
-    }
-    for what in part.in_time(work):
-        part.attempt(what, work[what])
-
-
-@contextmanager
-def forced(part: Part) -> Iterator[None]:
-    """Within it models get all Triton kernels, tried or not: what would stop a load from it is only noted."""
-
-    def noted(prepared: Any) -> None:
-        report = agreement(prepared)
-        worst = ", ".join(f"{step['worst']}" for step in report["steps"])
-        says = f"Triton against torch deep in the cache, shares of the allowed error: {worst}"
-        part.row(says, report["agrees"], **report)
-
-    with mock.patch.multiple(prepare, check_agreement=noted, tried=lambda *unused: ""):
-        yield
-
-
-def ready(part: Part, name: str, dtype: str = "bfloat16") -> Any:
-    """A model of that shape, loaded, and what runs its steps noted."""
-    loaded = load(target(part, name), dtype, "cuda")
-    kernels, model = loaded.prepared.kernels, loaded.prepared.model
-    part.row(f"{name}, {dtype}: {kernels.runs(model)}", kernels=kernels.describe(model))
-    return loaded
+NUM_TOKENS = 128
 
 
 def curve(part: Part, prepared: Any, length: int) -> None:
@@ -109,13 +71,19 @@ def _profile(part: Part, prepared: Any) -> None:
         part.row(f"width {width}: {total:.0f} us in {num:.0f} launches: {most}", kernels=table[:40])
 
 
-def races(part: Part, argument: str) -> None:
-    """argument: "NAME" or "NAME DTYPE"; in float32 one race, as no kernel of ours runs there."""
-    name, _, dtype = argument.partition(" ")
-    loaded = ready(part, name, dtype or "bfloat16")
-    curve(part, loaded.prepared, LENGTHS[0])
-    for cost, k, rate in part.in_time(RACES[-3:-2] if dtype else RACES[::2] if part.small else RACES):
-        part.attempt(f"race at the cost of {cost or 'nothing'}", race, part, loaded, cost, k, rate)
+def races(part: Part, name: str) -> None:
+    """Races, steps, a profile, in the order of what is to be known first."""
+    stages = Stages()
+    loaded = load(target(part, name), "bfloat16", "cuda", stages)
+    kernels, model = loaded.make_ready(stages).kernels, loaded.model
+    part.row(f"seconds to load {name}: {stages}; {kernels.runs(model)}", kernels=kernels.describe(model))
+    steps_of, work = partial(curve, part, loaded.prepared), list[tuple[str, Callable[[], None]]]()
+    for cost, k, rate in RACES[: 5 if part.small else None]:
+        work.append((f"a race at the cost of {cost or 'nothing'}", partial(race, part, loaded, cost, k, rate)))
+    work[3:3] = [("steps", partial(steps_of, LENGTHS[0])), ("a profile", partial(_profile, part, loaded.prepared))]
+    for what, call in part.in_time([*work, ("steps over a longer cache", partial(steps_of, LENGTHS[1]))]):
+        with part.sampled(what):
+            part.attempt(what, call)
 
 
 def race(part: Part, loaded: Any, cost: str, k: int, rate: float) -> None:
@@ -126,56 +94,29 @@ def race(part: Part, loaded: Any, cost: str, k: int, rate: float) -> None:
         drafter += f"+draft_model:{target(part, DRAFT, **vocab)}"
     elif cost:
         drafter += f"+{cost}:{head(part, loaded, cost)}"
-    done = raced(loaded, standard_lanes(drafter, k), _prompt(part), 0.8, num_tokens, False)
+    num_words, length = (200, 24) if part.small else (2000, 512)
+    prompt = Prompt("", tuple((i * 7919) % num_words + 5 for i in range(length)))
+    stages, what = Stages(), f"SYNTHETIC drafts, right at {rate}, at the cost of {cost or 'nothing'}, k {k}"
+    done = raced(loaded, standard_lanes(drafter, k), prompt, 0.8, num_tokens, False, progress=stages)
+    set_up_s = sum(seconds for stage, seconds in stages.seconds.items() if stage != RACING)
     ok, says, numbers = judged(done)
-    what = f"SYNTHETIC drafts at the cost of {cost or 'nothing'}, k {k}"
     if done.failed:
         part.row(f"{what}: {says}", ok)
         return
     lanes = {name: lane_metrics(done.events, name) for name in done.race.lanes}
-    ratio, length = done.gains[SPECULATIVE], lanes[SPECULATIVE].mean_acceptance_length
-    draft_ms = 1e3 * statistics.median(step.draft_s for step in steps(done.events, SPECULATIVE))
+    ratio, committed = done.gains[SPECULATIVE], lanes[SPECULATIVE].mean_acceptance_length
+    taken = steps(done.events, SPECULATIVE)
+    draft_ms = 1e3 * statistics.median(step.draft_s for step in taken)
+    share = sum(step.draft_s for step in taken) / sum(step.draft_s + step.verify_s for step in taken)
     words = ", ".join(f"{name} {lane.tokens_per_s:.0f}" for name, lane in lanes.items())
     part.row(
-        f"{what}: {words} tok/s, {ratio:.2f}x at {length:.1f} tokens a step, {draft_ms:.2f} ms a draft; {says}",
+        f"{what}: {words} tok/s, {ratio:.2f}x at {committed:.1f} tokens a step, {draft_ms:.2f} ms a draft, "
+        f"{100 * share:.0f} % of its step; set up in {set_up_s:.1f} s; {says}",
         ok,
         speedup=ratio,
         draft_ms=draft_ms,
+        draft_share=share,
+        set_up=stages.seconds,
         lanes={name: asdict(lane) for name, lane in lanes.items()},
         **numbers,
     )
-
-
-def _prompt(part: Part) -> Prompt:
-    return Prompt("", tuple((i * 7919) % (400 if part.small else 2000) + 5 for i in range(24 if part.small else 512)))
-
-
-def memory(part: Part) -> None:
-    """Ten races in one process must not pile up memory; a race that finds none must say so; the next one must run."""
-    loaded = ready(part, TARGET)
-    lanes, num_tokens = standard_lanes("synthetic:0.8", 3 if part.small else 7), 4 if part.small else 32
-    used = []
-    for number in range(NUM_RACES):
-        ok, says, _ = judged(raced(loaded, lanes, _prompt(part), 0.8, num_tokens, False))
-        used.append(allocated())
-        part.row(f"race {number + 1}: {says}; {used[-1]:.2f} GiB in use after it", ok, allocated_gib=used[-1])
-    part.row(f"in use after race 2 {used[1]:.2f} GiB, after race {NUM_RACES} {used[-1]:.2f}", used[-1] < used[1] + 0.5)
-    with full(loaded.prepared.device):
-        try:
-            raced(loaded, lanes, _prompt(part), 0.8, num_tokens, False)
-            part.row("a race on a full device ran to its end")
-        except Exception as error:
-            says = f"a race on a full device: {type(error).__name__}: {error}"
-            part.row(says[:400], isinstance(error, PhotofinishError))
-    ok, says, _ = judged(raced(loaded, lanes, _prompt(part), 0.8, num_tokens, False))
-    part.row(f"a race after that: {says}; {loaded.prepared.kernels.runs(loaded.prepared.model)}", ok)
-
-
-@contextmanager
-def full(device: torch.device) -> Iterator[None]:
-    """While entered, nearly all of the device's memory is taken."""
-    torch.cuda.empty_cache()
-    filler = torch.empty(max(1, torch.cuda.mem_get_info(device)[0] - LEFT_BYTES), dtype=torch.uint8, device=device)
-    yield
-    del filler
-    torch.cuda.empty_cache()

@@ -16,7 +16,7 @@ from tools.gpu.part import Part
 
 TARGET, HYBRID, DRAFT = "Qwen/Qwen3-8B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3-0.6B"
 HEAD_DIM, KV_HEADS, EAGLE3_WORDS, DFLASH_LAYERS, DFLASH_BLOCK = 128, 8, 32_000, 5, 16  # the published heads' sizes
-_TINY = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 512, "head_dim": 32}
+_TINY = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "vocab_size": 256, "head_dim": 16}
 _HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4}
 _LAYERS = {"layer_types": ["linear_attention", "full_attention"], "rope_parameters": {"rope_theta": 1e6}}
 _LINEAR = {"linear_key_head_dim": 32, "linear_value_head_dim": 32}
