@@ -60,8 +60,7 @@ CALLS: dict[int, dict[str, Planned]] = {
         "trial": Planned("each part of the kernels, as a load tries them", "tools.gpu.trial:trial", 75, decides=True),
         "race": Planned("`engine race` of the trained fixture", f"{RACES}:one", 50, decides=True),
         "races": Planned("ten races of it in one process", f"{RACES}:ten", 60, decides=True),
-        "race-8b": Planned("Qwen3-8B's shape: waiting, races, steps, a profile", f"{BIG}:races:Qwen/Qwen3-8B", 250),
-        "page": Planned("app.py on that shape: the seconds until its first race is over", "tools.gpu.page:page", 125),
+        "race-8b": Planned("Qwen3-8B's shape: waiting, races, steps, a profile", f"{BIG}:races:Qwen/Qwen3-8B", 375),
     },
     2: {
         "imports": IMPORTS,
