@@ -126,10 +126,10 @@ def _attention(prepared: Prepared, length: int, generator: torch.Generator) -> I
 
     def attend(block: Tensor, keys: Tensor, values: Tensor, first: int) -> list[Tensor]:
         at = torch.arange(first, first + len(block), device=prepared.device).clamp_(max=length - 1)
-        query, kernel = block.transpose(0, 1)[None], prepared.kernels.attention(prepared.model, len(block))
+        kernel, scaling = prepared.kernels.attention(prepared.model, len(block)), shape.head_dim**-0.5
         if kernel is not None:
-            return [kernel(query, keys, values, at, window, None, *sinks)[0] for window in shape.windows]
-        masks = additive_masks(shape, at, columns, prepared.dtype)
+            return [kernel(block, keys, values, at, window, scaling, *sinks) for window in shape.windows]
+        query, masks = block.transpose(0, 1)[None], additive_masks(shape, at, columns, prepared.dtype)
         return [attend_rows(query, keys, values, masks[window], None, *sinks)[0] for window in shape.windows]
 
     def random(*size: int) -> Tensor:

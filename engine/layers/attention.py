@@ -64,7 +64,10 @@ def attend(
     keys.index_copy_(2, state.at, key)
     values.index_copy_(2, state.at, value)
     if state.attend is not None:
-        return state.attend(query, keys, values, state.at, sliding_window, scaling, s_aux), None
+        _, heads, width, dim = query.shape
+        scaling = dim**-0.5 if scaling is None else scaling
+        out = state.attend(query[0].transpose(0, 1), keys, values, state.at, sliding_window, scaling, s_aux)
+        return out.view(1, width, heads, dim), None
     return attend_rows(query, keys, values, state.masks[sliding_window], scaling, s_aux).contiguous(), None
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from .delta_places import Places
 
-# attend(query [1, heads, W, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling, sinks=None) -> [1, W,
-# heads, dim]. Row r, at position at[0] + r, sees the columns up to its own; with a window the last `window` of them.
-# scaling None: 1 / sqrt(dim). sinks: see `attention.attend_rows`.
+# attend(query [W, heads, dim], keys, values [1, kv_heads, S, dim], at [W], window, scaling, sinks=None) -> as many
+# numbers as query, in the same order. Row r, at position at[0] + r, sees the columns up to its own; with a window the
+# last `window` of them. sinks: see `attention.attend_rows`.
 Attend = Callable[..., Tensor]
 
 

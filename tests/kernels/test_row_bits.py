@@ -16,7 +16,7 @@ from torch import Tensor
 
 from engine.core.sampling.noise import keys_of
 from engine.exactness.operators import same_bits
-from engine.kernels.cpu.attention import attend_natively
+from engine.kernels.cpu.attention import attend as attend_natively
 from engine.kernels.cpu.build import has
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.linear import NativeLinear
@@ -178,7 +178,7 @@ def compiled_attention(variant: str, window: int | None, num_heads: int, kv: int
         keys, values = (torch.cat([x, random(1, kv, room, dim, seed=9)], 2) for x in (keys, values))
         with compiled(variant):
             parts = [
-                attend_natively(query[s].contiguous(), keys, values, first + s.start, window, 0.2, sinks)
+                attend_natively(query[s], keys, values, torch.tensor([first + s.start]), window, 0.2, sinks)
                 for s in steps(total, widths)
             ]
         return [torch.cat(parts)]

@@ -58,8 +58,8 @@ def test_greedy_text_is_that_of_transformers(family, fault, monkeypatch):
 def test_compiled_attention_serves_transformers_own_decoders(fault, monkeypatch):
     """gpt-oss would copy its keys and values in every step, or race without its sinks."""
     model = stock("gpt-oss", torch.bfloat16, head_dim=32)
-    attend = kernels.attend_rows
-    monkeypatch.setattr(kernels, "attend_rows", lambda *call: attend(*call[:-1], FAULTS[fault](call[-1])))
+    attend = kernels.attend
+    monkeypatch.setattr(kernels, "attend", lambda *call: attend(*call[:-1], FAULTS[fault](call[-1])))
     if fault == "none":
         assert "attention: ours, compiled C" in prepare(model, PACKED).kernels.runs(model)
     else:

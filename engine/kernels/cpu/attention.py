@@ -33,39 +33,29 @@ def is_for(model: Any) -> bool:
     return model.dtype == torch.bfloat16 and dim % (2 * LANES) == 0 and dim <= MOST_DIM
 
 
-def attend_rows(
+def attend(
     query: Tensor,
     keys: Tensor,
     values: Tensor,
     at: Tensor,
     window: int | None,
-    scaling: float | None,
-    sinks: Any = None,
+    scaling: float,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    """See `layers.step.Attend`; rows beyond the cache's end are left out."""
-    first = int(at[0])
-    block = query[0].transpose(0, 1)[: keys.shape[2] - first].contiguous()
-    scale = block.shape[-1] ** -0.5 if scaling is None else scaling
-    return attend_natively(block, keys, values, first, window, scale, sinks)[None]
-
-
-def attend_natively(
-    query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float, sinks: Tensor | None = None
-) -> Tensor:
-    """query [n, heads, dim] at positions from `at` on, keys and values [1, kv_heads, S, dim], all bfloat16 and
-    contiguous -> [n, heads, dim]. A row sees the columns up to its own, at most `window` of them; sinks [heads]: see
-    `layers.attention.attend_rows`. dim is a multiple of 32. Raises ValueError otherwise."""
+    """See `layers.step.Attend`. All bfloat16; keys and values contiguous; dim a multiple of 32. Raises ValueError
+    otherwise, and for rows beyond the cache."""
     num, heads, dim = query.shape
     _, kv, length, _ = keys.shape
     check_heads(heads, kv, dim)
-    if not 0 <= at <= length - num:
-        raise ValueError(f"{num} rows from position {at} on do not fit a cache of {length}")
+    first, query = int(at[0]), query.contiguous()
+    if not 0 <= first <= length - num:
+        raise ValueError(f"{num} rows from position {first} on do not fit a cache of {length}")
     threads = torch.get_num_threads()
     out, scores = torch.empty_like(query), torch.empty(threads, TOGETHER, length + LANES)
     sides = (address(side, torch.bfloat16, 1, kv, length, dim) for side in (keys, values))
     of_heads = None if sinks is None else sinks.float().contiguous()
     sinks_at = None if of_heads is None else address(of_heads, torch.float32, heads)
-    arguments = AttentionArguments(*sides, heads, kv, dim, length, window or 0, num, at, scale, None, 0, sinks_at)
+    arguments = AttentionArguments(*sides, heads, kv, dim, length, window or 0, num, first, scaling, None, 0, sinks_at)
     rows = (POINTER(address(tensor, torch.bfloat16, num, heads, dim)) for tensor in (query, out))
     library().photofinish_attention(ctypes.byref(arguments), *rows, POINTER(scores.data_ptr()), INT(threads))
     return out

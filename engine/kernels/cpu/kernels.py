@@ -11,7 +11,7 @@ from ...layers.step import Attend
 from ...progress import Progress
 from ..torch import Chooser, Forward, Kernels, Picks, what_runs
 from . import build
-from .attention import attend_rows, is_for
+from .attention import attend, is_for
 from .choose_token import Chooser as NativeChooser
 from .decoder import NativeDecoder
 from .eagle3 import NativeEagle3Rows, reason_against_head
@@ -48,7 +48,7 @@ class CpuKernels(Kernels):
         return NativeForward(model, kv) if isinstance(model.get_decoder(), NativeDecoder) else None
 
     def attention(self, model: Any, num_rows: int) -> Attend | None:
-        return attend_rows if build.has_kernels() and is_for(model) else None
+        return attend if build.has_kernels() and is_for(model) else None
 
     def chooser(self, tokens: Tensor, temperature: float, seed: int, max_noise: float, near: float) -> Chooser | None:
         has_choice = build.has("photofinish_choose")

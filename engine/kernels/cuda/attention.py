@@ -171,8 +171,8 @@ def attend(
     at: Tensor,
     window: int | None,
     scaling: float,
-    gated: Tensor | None = None,
     sinks: Tensor | None = None,
+    gated: Tensor | None = None,
     causal: bool = True,
     from_row: bool = True,
 ) -> Tensor:
@@ -224,19 +224,3 @@ def attend(
         num_warps=8,
     )  # fmt: skip
     return result
-
-
-def attend_rows(
-    query: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    at: Tensor,
-    window: int | None,
-    scaling: float | None,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """`attend` for a query [1, heads, m, dim] as in transformers -> [1, m, heads, dim]. `scaling` None: 1 /
-    sqrt(dim)."""
-    _, heads, rows, dim = query.shape
-    scaling = dim**-0.5 if scaling is None else scaling
-    return attend(query[0].transpose(0, 1), keys, values, at, window, scaling, sinks=sinks).view(1, rows, heads, dim)

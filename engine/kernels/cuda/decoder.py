@@ -62,7 +62,8 @@ class GpuAttentionLayer(GpuLayer):
         """See GpuLayer. Three launches."""
         keys, values = state.kv[self.layer]
         query = place(entered, cos, sin, self.scales, self.head_eps, keys, values, state.at, self.num_heads)
-        return attend(query, keys, values, state.at, self.window, self.scaling, entered if self.is_gated else None)
+        gated = entered if self.is_gated else None
+        return attend(query, keys, values, state.at, self.window, self.scaling, None, gated)
 
 
 class GpuDeltaLayer(GpuLayer):

@@ -67,9 +67,9 @@ class TritonKernels(Kernels):
     def attention(self, model: Any, num_rows: int) -> Attend | None:
         if not self.triton or num_rows > MOST_ROWS:
             return None
-        from .attention import attend_rows
+        from .attention import attend
 
-        return attend_rows
+        return attend
 
     # The choice of a token
 

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.kernels.cpu.attention import attend_natively
+from engine.kernels.cpu.attention import attend
 from tests.helpers.native_kernels import VARIANTS, compiled, needs_kernels, random
 
 pytestmark = needs_kernels
@@ -26,7 +26,7 @@ def check(
     query: Tensor, keys: Tensor, values: Tensor, at: int, window: int | None, scale: float, sinks: Tensor | None
 ) -> None:
     """Compare with softmax in float64."""
-    outputs = attend_natively(query, keys, values, at, window, scale, sinks)
+    outputs = attend(query, keys, values, torch.tensor([at]), window, scale, sinks)
     unseen = unseen_by(len(query), at, window, keys.shape[2])
     its_query, groups = query.double().transpose(0, 1), query.shape[1] // keys.shape[1]
     its_keys, its_values = (side[0].double().repeat_interleave(groups, 0) for side in (keys, values))
@@ -74,4 +74,4 @@ def test_one_column_far_above_the_others_is_all_that_counts(variant):
     with compiled(variant):
         for size in (1.0, 1e4, 1e18):
             query = torch.full((1, 1, 32), size, dtype=torch.bfloat16)
-            assert (attend_natively(query, keys, values, 599, None, 1.0) == 1.5).all()
+            assert (attend(query, keys, values, torch.tensor([599]), None, 1.0) == 1.5).all()

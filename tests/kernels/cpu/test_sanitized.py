@@ -17,7 +17,7 @@ import torch
 from engine.core.spec import SamplingParams, lanes_of
 from engine.exactness import operators
 from engine.kernels.cpu import build
-from engine.kernels.cpu.attention import attend_natively
+from engine.kernels.cpu.attention import attend
 from engine.kernels.cpu.bytes import ByteLinear
 from engine.kernels.cpu.choose_token import Chooser
 from engine.kernels.cpu.linear import NativeLinear
@@ -134,7 +134,7 @@ def odd_attention() -> None:
         for at in (0, 19):
             sides = [random(1, kv, at + rows, dim, seed=i) for i in (1, 2)]
             for sinks in (None, random(num_heads)):
-                attend_natively(random(rows, num_heads, dim), *sides, at, window, 0.1, sinks)
+                attend(random(rows, num_heads, dim), *sides, torch.tensor([at]), window, 0.1, sinks)
 
 
 def odd_rows_of_logits() -> None:

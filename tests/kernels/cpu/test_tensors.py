@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels.cpu.attention import attend_natively
+from engine.kernels.cpu.attention import attend as attend_natively
 from engine.kernels.cpu.forward import NativeForward
 from engine.kernels.cpu.linear import NativeLinear
 from engine.kernels.cpu.picks import NativePicks
@@ -24,7 +24,7 @@ def attend(query: Tensor | None = None, keys: Tensor | None = None, values: Tens
     query, keys, values = (
         given if given is not None else usual for given, usual in ((query, rows), (keys, side), (values, side))
     )
-    return attend_natively(query, keys, values, at, None, 1.0)
+    return attend_natively(query, keys, values, torch.tensor([at]), None, 1.0)
 
 
 def forward() -> NativeForward:
@@ -48,7 +48,7 @@ def picks(rows: Tensor) -> Any:
 IDS = torch.tensor([[1, 2, 3, 4]])
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "float32 queries": (lambda: attend(random(4, 4, 32).float()), "torch.float32 of"),
-    "transposed queries": (lambda: attend(random(4, 4, 32).transpose(0, 1)), "not contiguous"),
+    "transposed keys": (lambda: attend(keys=random(1, 16, 2, 32).transpose(1, 2)), "not contiguous"),
     "fewer values than keys": (lambda: attend(values=random(1, 2, 15, 32)), "(1, 2, 15, 32)"),
     "keys of another size": (lambda: attend(keys=random(1, 2, 16, 64)), "(1, 2, 16, 64)"),
     "values elsewhere": (lambda: attend(values=random(1, 2, 16, 32).to("meta")), "on meta"),

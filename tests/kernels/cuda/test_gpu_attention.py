@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kernels.cuda.attention import attend, attend_rows
+from engine.kernels.cuda.attention import attend
 from engine.kernels.cuda.qkv_rope_cache import place
 from engine.layers.layers import GatedAttention, fused_attention
 from engine.layers.step import StepState
@@ -67,8 +67,8 @@ def test_it_is_softmax_over_what_a_row_sees(heads, kv_heads, dim, length, first,
     for its_rows, scores in ((without_sinks, torch.full((heads,), -torch.inf)), (with_sinks, sinks)):
         right = expected(query, keys, values, at, window, scores)
         assert (its_rows.double() - right).abs().max() <= 4 * torch.finfo(dtype).eps * right.abs().max()
-    other_layout = attend_rows(query.transpose(0, 1)[None].contiguous(), keys, values, at, window, None)
-    assert torch.equal(other_layout[0].flatten(1), without_sinks)
+    by_head = query.transpose(0, 1).contiguous().transpose(0, 1)
+    assert torch.equal(attend(by_head, keys, values, at, window, dim**-0.5), without_sinks)
 
 
 @pytest.mark.parametrize("window", [None, 64])
@@ -119,5 +119,5 @@ def test_placing_is_what_the_fused_attention_does(name, turned):
         assert (ours - theirs).abs().max() <= 2**-6 * theirs[:, :, at].abs().max()
         assert (ours != theirs).float().mean() < 0.02
     gated = qkv if isinstance(fused, GatedAttention) else None
-    sums = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, gated)
+    sums = attend(query, *caches[1], at, fused.sliding_window, fused.scaling, gated=gated)
     assert (sums.float() - right.float()).abs().max() <= 2**-5 * right.float().abs().max()

@@ -80,7 +80,7 @@ def compiled() -> dict[str, list[int]]:
             gate_up.normed(added, 1e-6)
             qkv, angles = empty(rows, 40 * 256), empty(rows, 64)
             query = place(qkv, angles, angles, empty(20, 256, dtype=torch.float32), 1e-6, keys, values, at, 16)
-            attend(query, keys, values, at, None, 0.1, qkv)
+            attend(query, keys, values, at, None, 0.1, gated=qkv)
             for causal in (True, False):  # a block of a DFlash head
                 attend(query, keys, values, at, 512, 0.1, causal=causal, from_row=False)
             context, table = empty(rows, 8 * 256), empty(33024, 256)
