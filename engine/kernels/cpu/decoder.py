@@ -2,7 +2,6 @@
 every row reads only its own columns."""
 
 import ctypes
-import threading
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from ...core.errors import UnsupportedModel
 from ...layers.decoder import SANDWICH, Decoded, FusedDecoder, StepDecoder, is_head_on_top
 from ...layers.layers import is_stock
-from .build import INT, NUMBER, POINTER, fields, library
+from .build import NUMBER, POINTER, fields, library
 from .linear import LANES, LinearArguments, NativeLinear, reason_against
 from .tensors import MOST_DIM, check_heads
 
@@ -53,13 +52,7 @@ class NativeDecoder(StepDecoder):
         self.windows: dict[int, int | None] = {}
         self.linears = nn.ModuleList()
         self._kept_alive: list[Any] = []
-        self.arguments = self._of(fused)
-        self._kinds = sorted(fused.angles)
-        self._tables: tuple[list[Tensor], Any] | None = None
-        self._room = threading.local()
-        self.kernels = library()
-        self._size = self.kernels.photofinish_room
-        self._size.restype = NUMBER
+        self.arguments, self.kernels = self._of(fused), library()
 
     def _of(self, fused: FusedDecoder) -> DecoderArguments:
         layers: Any = fused.layers
@@ -103,29 +96,11 @@ class NativeDecoder(StepDecoder):
     def _decoded(self, *unused: Any) -> Decoded:
         raise UnsupportedModel("a compiled decoder runs whole steps only")
 
-    def tables_for(self, length: int) -> tuple[list[Tensor], Any]:
-        """Cosines and sines [length, dim / 2] of every kind of angles, alternating, and their addresses; computed for
-        the longest cache so far."""
-        tables = self._tables
-        if tables is None or len(tables[0][0]) < length:
-            positions = torch.arange(length)[None]
-            parts = [
-                part[0, :, 0, self._dim // 2 :].contiguous()
-                for kind in self._kinds
-                for part in self.angles[kind](positions, torch.float32)
-            ]
-            self._tables = tables = parts, (POINTER * len(parts))(*(part.data_ptr() for part in parts))
-        return tables  # not what another thread may have stored since
-
-    def span(self, length: int, at: int, num_rows: int) -> tuple[Any, ...]:
-        """The C arguments of a step of that many rows from position `at` on: also the cache's length, threads, and this
-        thread's working memory."""
-        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
-        rows, columns, threads = NUMBER(num_rows), NUMBER(length), INT(torch.get_num_threads())
-        num_bytes = self._size(ctypes.byref(self.arguments), rows, columns, threads)
-        if getattr(self._room, "bytes", None) is None or len(self._room.bytes) < num_bytes:
-            self._room.bytes = torch.empty(num_bytes, dtype=torch.uint8)
-        return rows, NUMBER(at), columns, threads, POINTER(self._room.bytes.data_ptr())
+    def tables(self, length: int) -> list[Tensor]:
+        """Cosines and sines [length, dim / 2] of every kind of angles, alternating."""
+        positions, half = torch.arange(length)[None], self.arguments.dim // 2
+        parts = (part for kind in sorted(self.angles) for part in self.angles[kind](positions, torch.float32))
+        return [part[0, :, 0, half:].contiguous() for part in parts]
 
 
 def _sizes(layer: Any) -> tuple[Any, ...]:

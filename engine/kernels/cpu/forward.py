@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .build import NUMBER, POINTER, fields
+from .build import INT, NUMBER, POINTER, fields
 from .decoder import SCALED_EMBEDDINGS
 from .tensors import address
 
@@ -41,10 +41,16 @@ class NativeForward:
         weights_at = address(weight, torch.bfloat16, None, decoder.hidden)
         pointers = ctypes.addressof(decoder), ctypes.addressof(self._head.arguments), weights_at
         self._arguments = ModelArguments(*pointers, *weight.shape, len(kv), scale)
-        self._arguments_at = ctypes.byref(self._arguments)
         self._logits = torch.empty(0, self._head.out_features, dtype=weight.dtype)
-        kernels = self._decoder.kernels
+        self._tables = self._decoder.tables(self._length)
+        self._tables_at = (POINTER * len(self._tables))(*(table.data_ptr() for table in self._tables))
+        self._constants = ctypes.addressof(self._arguments), self._caches, self._tables_at
+        self._room, kernels = torch.empty(0, dtype=torch.uint8), self._decoder.kernels
         self._forward, self._keep = kernels.photofinish_forward, kernels.photofinish_keep
+        self._forward.argtypes = (*[POINTER] * 8, *[NUMBER] * 3, INT, POINTER)
+        self._keep.argtypes = (POINTER, *[NUMBER] * 5, POINTER, NUMBER)
+        self._room_bytes = kernels.photofinish_room
+        self._room_bytes.argtypes, self._room_bytes.restype = (POINTER, NUMBER, NUMBER, INT), NUMBER
 
     def __call__(
         self,
@@ -61,27 +67,21 @@ class NativeForward:
         if seen is not None:
             seen.update(self._decoder.windows)
         num_rows, length, hidden = ids.shape[1], self._length, self._arguments.hidden
-        span = self._decoder.span(length, at, num_rows)
-        ids_at = POINTER(address(ids, torch.long, 1, num_rows))
-        parents_at = None if parents is None else POINTER(address(parents, torch.int32, num_rows))
+        assert 0 <= at <= length - num_rows, f"{num_rows} rows from position {at} on do not fit a cache of {length}"
+        ids_at = address(ids, torch.long, 1, num_rows)
+        parents_at = None if parents is None else address(parents, torch.int32, num_rows)
+        threads = torch.get_num_threads()
+        num_bytes = self._room_bytes(self._arguments.decoder, num_rows, length, threads)
+        if len(self._room) < num_bytes:
+            self._room = torch.empty(num_bytes, dtype=torch.uint8)
         if want_logits and len(self._logits) < num_rows:
             self._logits = self._logits.new_empty(num_rows, self._head.out_features)
         x = self._logits.new_empty(num_rows, hidden)
         logits = self._logits[:num_rows] if want_logits else None
         kept = torch.empty(self._arguments.num_layers + 1, num_rows, hidden, dtype=x.dtype) if want_hidden else None
-        tables = self._decoder.tables_for(length)  # kept alive by this call
-        done = self._forward(
-            self._arguments_at,
-            self._caches,
-            tables[1],
-            ids_at,
-            POINTER(x.data_ptr()),
-            None if kept is None else POINTER(kept.data_ptr()),
-            None if logits is None else POINTER(logits.data_ptr()),
-            parents_at,
-            *span,
-        )
-        if not done:
+        outputs = (None if out is None else out.data_ptr() for out in (x, kept, logits))
+        where = num_rows, at, length, threads, self._room.data_ptr()
+        if not self._forward(*self._constants, ids_at, *outputs, parents_at, *where):
             raise IndexError(f"a token id is not from 0 to {self._arguments.num_tokens - 1}, or rows are no tree")
         return logits, kept
 
@@ -91,5 +91,4 @@ class NativeForward:
         if not ascend or not 0 <= at <= length - 1 - max(rows, default=-1):
             raise ValueError(f"rows {list(rows)} from position {at} on do not ascend in a cache of {length}")
         path = (ctypes.c_int32 * len(rows))(*rows)
-        sizes = map(NUMBER, (self._arguments.num_layers, *self._size))
-        self._keep(self._caches, *sizes, NUMBER(at), path, NUMBER(len(rows)))
+        self._keep(self._caches, self._arguments.num_layers, *self._size, at, path, len(rows))

@@ -2,9 +2,7 @@
 be; and what stays as it was where it cannot be compiled. That a row's bits are its own is in ../test_row_bits.py, that
 a rollback leaves no trace in ../../runner/test_target.py, and races in ../../exactness/test_matrix.py."""
 
-import gc
 import threading
-import weakref
 from functools import cache
 from typing import Any
 
@@ -85,7 +83,7 @@ def test_it_is_the_stock_model_rounded(name, variant):
 @pytest.mark.parametrize("name", ["gemma3", "mistral"])
 def test_two_threads_at_once(name):
     """Python runs other threads during a call: two races would write into each other's memory."""
-    model = prepare(made(name))  # its tables are yet to be made, by both
+    model = prepare(made(name))
     ids = ids_of(name)
     expected = rows_of(target_of(name, 1024), ids[:200], 13)
     wrong: list[str] = []
@@ -105,25 +103,6 @@ def test_two_threads_at_once(name):
     for thread in running:
         thread.join(60)
     assert wrong == []
-
-
-def test_tables_live_as_long_as_the_call_that_reads_them():
-    """Another thread's longer cache makes new tables; a running call would lose the old ones."""
-    model = prepare(made("llama"))
-    target = StaticTarget(model, 256, (1,))
-    native, forward = model.model.get_decoder(), target._buffers._whole
-    call, alive = forward._forward, []
-
-    def slow(*arguments: Any) -> int:
-        tables = [weakref.ref(table) for table in native._tables[0]]
-        native.tables_for(1024)
-        gc.collect()
-        alive.append(all(table() is not None for table in tables))
-        return call(*arguments)
-
-    forward._forward = slow
-    target.extend([1], 1)
-    assert alive == [True]
 
 
 @pytest.mark.parametrize("token", [-1, 10**6])
