@@ -19,18 +19,7 @@ if TYPE_CHECKING:
     from .prepared import Prepared
 
 
-class Tree:
-    """Which row each row of a step follows: int32 [width], or None if each follows the one before."""
-
-    parents: Tensor | None = None
-
-    def set(self, parents: Sequence[int], width: int) -> None:
-        """parents: of all rows but the first; padding follows the first."""
-        rows = [0, *parents, *[0] * (width - len(parents) - 1)]
-        self.parents = torch.tensor(rows, dtype=torch.int32) if parents else None
-
-
-@dataclass(frozen=True)
+@dataclass
 class Buffers:
     """The buffers of one sequence: device tensors that stay in place."""
 
@@ -43,6 +32,12 @@ class Buffers:
     # A step's hidden states [widest step, layers * dim]. A drafter reads them one step later, after lanes that share
     # this lane's graph memory have run, so they are not the output of a graph. None: every call makes its own.
     hidden: Tensor | None = None
+    parents: Tensor | None = None  # the row that each row of a step follows: int32 [width]; None: the one before
+
+    def follow(self, parents: Sequence[int], width: int) -> None:
+        """Set `parents` by those of all rows but the first, or none; padding follows the first."""
+        rows = [0, *parents, *[0] * (width - len(parents) - 1)]
+        self.parents = torch.tensor(rows, dtype=torch.int32) if parents else None
 
     def forward(
         self, ids: Tensor, want_logits: bool, seen: dict[int, int | None] | None = None
@@ -53,20 +48,16 @@ class Buffers:
         if self._whole is None:
             logits, states = self._run(ids, want_logits, seen)
         else:
-            parents = self.tree.parents if want_logits else None
+            parents = self.parents if want_logits else None
             logits, states = self._whole(ids, int(self.pointer), want_logits, bool(self.hidden_layers), seen, parents)
         if states is None:
             return logits, None
         place = self.hidden[: ids.shape[1]] if want_logits and self.hidden is not None else None
         return logits, torch.cat([states[layer] for layer in self.hidden_layers], dim=-1, out=place)
 
-    @cached_property
-    def tree(self) -> Tree:
-        return Tree()
-
     @property
     def takes_trees(self) -> bool:
-        """Whether `tree` may be set: only whole compiled forwards look at it."""
+        """Whether rows may follow others: only whole compiled forwards look at `parents`."""
         return self._whole is not None
 
     def keep(self, at: int, rows: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ entries overwritten by the next step. Nothing in Python changes inside a step, s
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -30,23 +30,6 @@ LENGTH_BUCKET = 256
 def cache_length(num_prompt_tokens: int, max_new_tokens: int, width: int) -> int:
     """S, chosen once per race so that every forward attends over the same columns; a multiple of LENGTH_BUCKET."""
     return -(-(num_prompt_tokens + max_new_tokens + width) // LENGTH_BUCKET) * LENGTH_BUCKET
-
-
-class Checksums:
-    """`checksums(logits [n, vocab])`: per row the sum over tokens of the row's bits times an odd 64-bit weight, modulo
-    2**64: any single changed bit changes it. One wait for the device for all rows."""
-
-    def __init__(self) -> None:
-        self._weights: Tensor | None = None
-
-    @torch.inference_mode()
-    def __call__(self, logits: Tensor) -> tuple[int, ...]:
-        if self._weights is None:
-            x = torch.arange(logits.shape[-1], device=logits.device) * -7046029254386353131 + 1442695040888963407
-            self._weights = (x ^ (x >> 29)) * -4658895280553007687 | 1
-        bits = logits.contiguous().view(torch.int16 if logits.element_size() == 2 else torch.int32)
-        sums = [(row.long() * self._weights).sum() for row in bits]
-        return tuple(value & (2**64 - 1) for value in torch.stack(sums).tolist()) if sums else ()
 
 
 class StaticTarget:
@@ -99,7 +82,6 @@ class StaticTarget:
         }
         self._judges_on_device = kernels.judges_on_device
         self._whole: dict[Choice, DeviceStep] = {}
-        self.checksums = Checksums()
         self._num_rows = 0
 
     @property
@@ -121,7 +103,7 @@ class StaticTarget:
         width = width or self.width_for(num_tokens)
         assert num_logits <= num_tokens <= width and self.length + width <= self.cache_length
         self._input.put(width, token_ids)
-        self._buffers.tree.set(parents, width)
+        self._buffers.follow(parents, width)
         logits, hidden = self._step(width)
         assert logits is not None
         self.stepped(token_ids, width)
@@ -229,6 +211,19 @@ class StaticTarget:
             if width >= num_tokens:
                 return width
         raise UsageError(f"a step of {num_tokens} tokens does not fit the widths {list(self.widths)}")
+
+    @torch.inference_mode()
+    def checksums(self, logits: Tensor) -> tuple[int, ...]:
+        """See `interfaces.Target`. The sum over tokens of the row's bits times an odd 64-bit weight, modulo 2**64: any
+        single changed bit changes it. One wait for the device for all rows."""
+        bits = logits.contiguous().view(torch.int16 if logits.element_size() == 2 else torch.int32)
+        sums = [(row.long() * self._odd_weights).sum() for row in bits]
+        return tuple(value & (2**64 - 1) for value in torch.stack(sums).tolist()) if sums else ()
+
+    @cached_property
+    def _odd_weights(self) -> Tensor:
+        x = torch.arange(self.vocab_size, device=self.prepared.device) * -7046029254386353131 + 1442695040888963407
+        return (x ^ (x >> 29)) * -4658895280553007687 | 1
 
     def synchronize(self) -> None:
         self.prepared.kernels.synchronize()

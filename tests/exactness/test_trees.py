@@ -25,7 +25,7 @@ from engine.core.spec import SamplingParams
 from engine.exactness.probe import probe
 from engine.exactness.widths import WidthClasses
 from engine.kernels.cpu import build as build_module
-from engine.runner.forward import Tree
+from engine.runner.forward import Buffers
 from engine.runner.prepared import Prepared
 from engine.runner.target import StaticTarget
 from engine.text import StopAt
@@ -155,7 +155,7 @@ FAULTS = {
     ),
     "values by slot": in_source("attention.h", "values + place(of, i, column) * dim + e", "values + column * dim + e"),
     "another parent": in_loop(
-        Tree, "set", lambda right, tree, rows, width: right(tree, tuple(max(0, row - 1) for row in rows), width)
+        Buffers, "follow", lambda right, kept, rows, width: right(kept, tuple(max(0, row - 1) for row in rows), width)
     ),
     "the path is not moved": in_loop(StaticTarget, "keep", lambda right, target, rows: None),
     "values are not moved": in_loop(StaticTarget, "keep", keys_only),
