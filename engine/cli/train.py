@@ -44,7 +44,8 @@ def train(options: Namespace) -> int:
         model, name = loaded.model, loaded.info.name
         device = next(model.parameters()).device
         target = TargetWeights.of(model)
-        choose(device, model.dtype).install_stock(model)
+        if (kernels := choose(device, model.dtype)).on_host:  # of a stock model these are only linears
+            kernels.install(model)
         hidden_layers = default_layers(target.config.num_hidden_layers)
         _write(options, loaded, target.output, hidden_layers, data, progress)
         features = Features(data)

@@ -29,7 +29,6 @@ class WidthPlan:
     """The widths of a race.
 
     width: holds k drafts and the last token.
-    widths_class: its class.
     step_widths: the widths that exact lanes may mix.
     plain_width: the fastest of all; of those within 1 %, the narrowest.
     exact: whether equal tokens are promised, bit for bit.
@@ -37,7 +36,6 @@ class WidthPlan:
     """
 
     width: int
-    widths_class: tuple[int, ...]
     step_widths: tuple[int, ...]
     plain_width: int
     exact: bool
@@ -70,7 +68,7 @@ def plan(
     if isinstance(width, int):
         exact = width not in classes.unstable
         note = f"every step of the exact lanes runs at width {width}" if exact else _not_exact([width])
-        return WidthPlan(width, classes.of(width), (width,), plain_width, exact, note)
+        return WidthPlan(width, (width,), plain_width, exact, note)
     wide = [w for w in seconds if w > max(k, 1 if auto_k else 0)]
     fitting = [w for w in stable if w in wide]
     if auto_k:
@@ -78,11 +76,11 @@ def plan(
     chosen = next(iter(fitting), None)
     if chosen is None:
         chosen = max(wide, key=lambda w: _promise(WidthClasses(()), seconds, w)) if auto_k else min(wide)
-        return WidthPlan(chosen, (chosen,), (chosen,), plain_width, False, _not_exact(wide))
+        return WidthPlan(chosen, (chosen,), plain_width, False, _not_exact(wide))
     members = [w for w in classes.of(chosen) if w <= chosen and w in seconds]
     step_widths = tuple(w for w in members if not any(seconds[v] < DOMINATED * seconds[w] for v in members if v > w))
     note = f"steps run at widths {_words(step_widths)}, whose rows are bit-equal on this device"
-    return WidthPlan(chosen, classes.of(chosen), step_widths, plain_width, True, note)
+    return WidthPlan(chosen, step_widths, plain_width, True, note)
 
 
 def _promise(classes: WidthClasses, seconds: Mapping[int, float], width: int) -> float:

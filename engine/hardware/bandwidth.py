@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -65,8 +65,7 @@ def _measured(device: torch.device, threads: int) -> Bandwidth:
     """Cached by the number of threads, on which nothing else here depends."""
     began = time.perf_counter()
     kernels = choose(device)
-    buffer = _buffer(kernels, began)
-    return _measure(buffer, kernels.readers(buffer), kernels.seconds, began)
+    return _measure(kernels, _buffer(kernels, began), began)
 
 
 def roofline_figures(prepared: Prepared, length: int) -> dict[str, Any] | None:
@@ -166,21 +165,16 @@ def _buffer(kernels: Kernels, began: float) -> Tensor:
 
 
 @torch.inference_mode()
-def _measure(
-    buffer: Tensor,
-    readers: Mapping[str, Callable[[], Any]],
-    seconds: Callable[[Callable[[], Any]], float],
-    began: float,
-) -> Bandwidth:
-    """Run all kernels in turn until the time since `began` is used up; those that ran and did not fail count."""
+def _measure(kernels: Kernels, buffer: Tensor, began: float) -> Bandwidth:
+    """Run all readers in turn until the time since `began` is used up; those that ran and did not fail count."""
     best: dict[str, float] = {}
-    left = dict(readers)
+    left = dict(kernels.readers(buffer))
     for _ in range(ROUNDS):
         for name, reader in tuple(left.items()):
             if best and time.perf_counter() - began > SECONDS:
                 break
             try:
-                best[name] = max(best.get(name, 0.0), buffer.nbytes / seconds(reader))
+                best[name] = max(best.get(name, 0.0), buffer.nbytes / kernels.seconds(reader))
             except RuntimeError:
                 log.warning("%s does not run here, and is not measured", name, exc_info=True)
                 del left[name]

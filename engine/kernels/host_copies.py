@@ -10,9 +10,9 @@ class HostWrite:
     """Sends int64 numbers to `device`, one copy at a time, without waiting if the source is pinned. Before the next
     `send`, something that depends on the copy must have been waited for: a HostRead computed from it."""
 
-    def __init__(self, size: int, device: torch.device, pinned: bool = False) -> None:
+    def __init__(self, size: int, device: torch.device) -> None:
         self.values = torch.zeros(size, dtype=torch.long, device=device)  # the destination; it stays in place
-        self._staged = torch.zeros(size, dtype=torch.long, pin_memory=pinned)
+        self._staged = torch.zeros(size, dtype=torch.long, pin_memory=device.type == "cuda")
         self._numbers = self._staged.numpy()
         self._here = self.values.numpy() if device.type == "cpu" else None
 
@@ -34,8 +34,8 @@ class HostRead:
     """Reads up to `size` int64 numbers from a device: one copy, which `wait` waits for, with everything queued before
     it."""
 
-    def __init__(self, size: int, wait: Callable[[], None] | None = None, pinned: bool = False) -> None:
-        self._arrived = torch.empty(size, dtype=torch.long, pin_memory=pinned)
+    def __init__(self, size: int, wait: Callable[[], None] | None = None) -> None:
+        self._arrived = torch.empty(size, dtype=torch.long, pin_memory=wait is not None)
         self._wait = wait
 
     def __call__(self, values: Tensor) -> list[int]:

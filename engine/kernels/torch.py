@@ -180,9 +180,6 @@ class Kernels:
 
     # Training
 
-    def install_stock(self, model: Any) -> None:
-        """Replace linears of a stock model, in place, where that makes reading and writing training texts faster."""
-
     def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
         """A linear that is at least as fast with a hundred rows as this one."""
         return linear
@@ -217,11 +214,6 @@ class Kernels:
 
     def give_back_memory(self) -> None:
         """Return torch's unused memory to the device."""
-
-    @property
-    def device_map(self) -> dict[str, Any] | None:
-        """The argument of transformers' `from_pretrained` that puts weights directly on this device."""
-        return None if self.on_host else {"": self.device}
 
     def random_numbers_kept(self) -> AbstractContextManager[None]:
         """Within it random numbers may be drawn; afterwards the generators are as before."""

@@ -209,7 +209,7 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
         "config": decoder,
         "key_mapping": TEXT_NAMES if is_tower else None,
         "dtype": dtype,
-        "device_map": choose(device).device_map,
+        "device_map": None if choose(device).on_host else {"": device},  # weights are read directly to it
         "trust_remote_code": False,
         "local_files_only": True,
         "weights_only": True,

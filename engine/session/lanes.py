@@ -30,8 +30,6 @@ from .faults import check_device, fault_of
 from .likely_tokens import Candidates
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from ..loading.loading import LoadedModel
 
 log = logging.getLogger(__name__)
@@ -190,10 +188,9 @@ def decode_lane(
     order: Order,
     lane: Lane,
     ending: StopAt | None = None,
-    look: Callable[[Step, Tensor], None] | None = None,
     on_error: Callable[[Exception], None] | None = None,
 ) -> Iterator[Event]:
-    """A lane's events as the loop yields them: without text, and not kept in `lane.steps`. look, on_error: see
+    """A lane's events as the loop yields them: without text, and not kept in `lane.steps`. on_error: see
     `decode.decode`."""
     return decode(
         lane.target,
@@ -204,7 +201,7 @@ def decode_lane(
         order.spec.params.max_new_tokens,
         lane.k,
         audit=order.spec.audit,
-        look=look,
+        look=lane.candidates.look if lane.candidates else None,
         on_error=on_error,
     )
 

@@ -100,9 +100,7 @@ class TorchRace:
             yield Failed(lane.failure)
             return
         ends, pieces = self.order.ending(), self.order.pieces()
-        look = lane.candidates.look if lane.candidates else None
-        source = decode_lane(self.order, lane, ends, look, self.end_if_device_fails)
-        with closing(source):  # type: ignore[type-var]
+        with closing(decode_lane(self.order, lane, ends, self.end_if_device_fails)) as source:  # type: ignore[type-var]
             for event in source:
                 if isinstance(event, Step):
                     drafted = pieces.peek(event.drafted, event.follows)
@@ -131,7 +129,7 @@ class TorchRace:
             "created": self.created,
             "widths": {
                 "width": plan_.width,
-                "widths_class": list(plan_.widths_class),
+                "widths_class": list(self.widths.classes.of(plan_.width)),
                 "step_widths": list(plan_.step_widths),
                 "plain_width": plan_.plain_width,
                 "exact": plan_.exact,

@@ -102,11 +102,13 @@ def test_a_kernel_that_fails_is_left_out_and_where_all_do_the_bandwidth_is_missi
     """A race would end for the sake of an ornament."""
     fails = Mock(side_effect=RuntimeError("CUBLAS_STATUS_NOT_SUPPORTED"))
     monkeypatch.setattr(bandwidth, "ROUNDS", 2)
-    buffer, seconds = torch.zeros(4, 4), lambda call: (call(), 0.5)[1]
-    speed = bandwidth._measure(buffer, {"a": fails, "b": lambda: None}, seconds, time.perf_counter())
+    kernels, buffer = Mock(seconds=lambda call: (call(), 0.5)[1]), torch.zeros(4, 4)
+    kernels.readers.return_value = {"a": fails, "b": lambda: None}
+    speed = bandwidth._measure(kernels, buffer, time.perf_counter())
     assert speed.samples == (("b", 128.0),)
+    kernels.readers.return_value = {"a": fails}
     with pytest.raises(RaceError, match="no kernel can read"):
-        bandwidth._measure(buffer, {"a": fails}, seconds, time.perf_counter())
+        bandwidth._measure(kernels, buffer, time.perf_counter())
 
 
 def lane(*seconds: float, name: str = "plain") -> list[LaneEvent]:

@@ -62,9 +62,6 @@ class CpuKernels(Kernels):
     def eagle3_rows(self, head: Any) -> Any:
         return NativeEagle3Rows if reason_against_head(head) is None else None
 
-    def install_stock(self, model: Any) -> None:
-        pack(model)
-
     def linear_for_many_rows(self, linear: nn.Linear) -> nn.Module:
         """oneDNN's."""
         return PackedLinear(linear) if onednn_packs(linear.weight.dtype) else linear

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...core.errors import RaceError, in_a_line
 from ...layers.step import Attend
 from ...progress import Progress
-from ..host_copies import HostRead, HostWrite
+from ..host_copies import HostRead
 from ..torch import MIB, Kernels, Notes, what_runs
 from . import available
 from .available import MOST_ROWS
@@ -198,9 +198,6 @@ class CudaKernels(TritonKernels):
     def fixed(self, function: Callable[[], T], pool: Any = None, name: str = "a fixed call") -> Callable[[], T]:
         return function if self.eager else FixedCall(function, self.device, pool, name)
 
-    def host_write(self, size: int) -> HostWrite:
-        return HostWrite(size, self.device, pinned=True)
-
     def host_read(self, size: int) -> HostRead:
         event = torch.cuda.Event()
 
@@ -208,7 +205,7 @@ class CudaKernels(TritonKernels):
             event.record(torch.cuda.current_stream(self.device))
             event.synchronize()
 
-        return HostRead(size, wait, pinned=True)
+        return HostRead(size, wait)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.device)

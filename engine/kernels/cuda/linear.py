@@ -12,12 +12,12 @@ import torch.nn.functional as F
 import triton
 from torch import Tensor, nn
 
+from .available import DTYPES
 from .linear_kernel import linear_rows
 from .runtime import MOST_ROWS
 from .tiles import num_sms, tile_of
 
 ACTIVATIONS = ("silu", "gelu_tanh")
-DTYPES = (torch.bfloat16, torch.float16)
 INPUTS_MULTIPLE = 16
 ALIGNMENT = 16  # Bytes. Triton compiles a separate binary for pointers that are not a multiple of it.
 
