@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from ..core.events import Step
 from ..core.spec import MAX_AUTO_K, LaneSpec, tree_size
 from .oracle import oracle
-from .tables import TREES, Table, Text, seconds_at, steps_at, table_name
+from .tables import TREES, Table, Text, steps_at, table_name
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,7 @@ class WhatIf:
 
     def seconds(self) -> dict[str, dict[int, float]]:
         """The seconds of the race at everything that is `offered`."""
-        by_drafter: dict[str, dict[int, float]] = {}
-        for drafter, ks in self.offered().items():
-            ks_of = {drafter: ks} if drafter in self.tables else {table_name(drafter, k): [k] for k in ks}
-            timed = (seconds_at(self.tables[name], self.text, some, self.costs) for name, some in ks_of.items())
-            by_drafter[drafter] = {k: seconds for by_k in timed for k, seconds in by_k.items()}
-        return by_drafter
+        return {of: {k: seconds_of(self.steps(of, k)) for k in ks} for of, ks in self.offered().items()}
 
     def rates(self) -> dict[str, dict[int, float]]:
         """The same as tokens a second, where that is known."""

@@ -1,7 +1,6 @@
 """Tables of drafts by position, and the race each implies at any size of its drafts. Standard library only."""
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..analysis.costs import Costs
@@ -78,20 +77,3 @@ def steps_at(table: Table, text: Text, num: int, costs: Costs) -> list[Step]:
         steps.append(text.step(len(steps), position, draft, draft_s[len(draft)], costs.verify_s[len(draft)]))
         position += len(steps[-1].token_ids)
     return steps
-
-
-def seconds_at(table: Table, text: Text, sizes: Iterable[int], costs: Costs) -> dict[int, float]:
-    """Seconds of the race of `steps_at` at each of these sizes, without building its steps."""
-    num, draft_s = len(text.token_ids), costs.draft_s[table.name]
-    step_s = [draft + verify for draft, verify in zip(draft_s, costs.verify_s, strict=True)]
-    lengths = [min(len(draft), text.room(i)) for i, draft in enumerate(table.drafts[:num])]
-    right = [text.right(draft, i) for i, draft in enumerate(table.drafts[:num])]
-    seconds_by_size = {}
-    for size in sizes:
-        position, seconds = 0, 0.0
-        while position < num:
-            length = min(lengths[position], size)
-            seconds += step_s[length]
-            position += bisect_left(right[position], length) + 1
-        seconds_by_size[size] = seconds
-    return seconds_by_size

@@ -15,7 +15,7 @@ from engine.core.events import Step
 from engine.core.interfaces import Draft
 from engine.core.spec import is_tree
 from engine.what_if.oracle import oracle
-from engine.what_if.tables import TREES, Table, Text, seconds_at, steps_at, table_name
+from engine.what_if.tables import TREES, Table, Text, steps_at, table_name
 from tests.helpers.fakes import Fake, FakeTarget, run, tokens_of
 
 PROMPT = (3, 1, 2)
@@ -115,7 +115,6 @@ def test_a_table_gives_the_race_of_the_real_loop(race, size):
     assert [[getattr(s, f) for f in fields] for s in steps] == [[getattr(s, f) for f in fields] for s in real]
     at = costs.draft_s[table.name]
     assert seconds_of(steps) == pytest.approx(sum(costs.verify_s[len(s.drafted)] + at[len(s.drafted)] for s in real))
-    assert seconds_at(table, text, [1, size], costs)[size] == pytest.approx(seconds_of(steps))
 
 
 def fastest(race: tuple[Text, list[Table], Costs, frozenset[int]], position: int = 0) -> float:
