@@ -16,9 +16,10 @@ from app.catalogue import machine
 from app.catalogue.catalogue import Catalogue, load, on_hub
 from app.catalogue.hub import Check, look
 from app.catalogue.limits import Limits, read_limits
+from app.jobs.backend import TorchBackend
 from app.jobs.logs import set_up
 from app.jobs.process_memory import share_one_arena
-from app.jobs.server_races import EitherBackend, ServersBackend, servers_catalogue
+from app.jobs.server_races import ServersBackend, servers_catalogue
 from engine.cli.arguments import Parser, model, repeated, setting, switch, typed, whole
 from engine.cli.lane_options import CACERT, MESSAGES, MODEL, SAME_DEVICE, given_lane, servers_of
 from engine.cli.options import DEVICE, DTYPE
@@ -129,7 +130,7 @@ def _own_names(options: argparse.Namespace) -> frozenset[str] | None:
     return frozenset() if options.host in ANY_HOST else frozenset({machine.in_url(options.host)})
 
 
-def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | ServersBackend, Check | None]:
+def _page(options: argparse.Namespace) -> tuple[Catalogue, TorchBackend | ServersBackend, Check | None]:
     """The page's choices and backend, and the background check of what else this machine can run. Raises
     UsageError."""
     limits = Limits() if options.limits is None else read_limits(options.limits)
@@ -139,7 +140,7 @@ def _page(options: argparse.Namespace) -> tuple[Catalogue, EitherBackend | Serve
         raise UsageError(machine.NOTES[sys.platform])
     own_page = machine.is_own_page(options.host)
     pairs = limits.pairs or ("all" if (own_page and options.limits is None) or options.own else "loaded")
-    here, backend = machine.Machine(may_have_gpu()), EitherBackend(options.dtype, options.device, own_page)
+    here, backend = machine.Machine(may_have_gpu()), TorchBackend(options.dtype, options.device, own_page)
 
     def offered(known: machine.Machine) -> Catalogue:
         return replace(load(known, options.target, options.drafter, pairs=pairs, dtype=options.dtype), limits=limits)

@@ -218,7 +218,7 @@ QUICK = {
     "import app.jobs.frames, app.jobs.races, app.catalogue.request, app.page.controls, app.web.colours, "
     "app.jobs.recorded": HEAVY | {"numpy", "gradio"},
     "import runpy; space = runpy.run_path('app.py'); from app.page.ui import build; "
-    "c = space['load'](space['machine'].Machine()); build(c, space['EitherBackend']('auto', 'auto', True))": HEAVY,
+    "c = space['load'](space['machine'].Machine()); build(c, space['TorchBackend']('auto', 'auto', True))": HEAVY,
 }
 
 

@@ -13,10 +13,12 @@ from engine.doctor.findings import Finding, is_faulty
 from engine.progress import Progress
 from engine.text import encode_prompt
 
+from ..catalogue.catalogue import Pair
 from ..catalogue.own_model import Room
 from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
 from .loader import Loader
 from .process_memory import keep_from_collector
+from .server_races import NO_SERVERS, ServersBackend
 from .studies import Raced
 from .worker import Race
 
@@ -26,11 +28,25 @@ class TorchBackend:
 
     watched_here: the browser runs on this machine too. Steps on the CPU then leave it one core: threads that meet at
     barriers all wait when the browser takes one's core (measured on 2 cores: a viewer doubles the step times with 2
-    threads and hardly changes them with 1)."""
+    threads and hardly changes them with 1).
+
+    named: the servers that the page's owner named last."""
 
     def __init__(self, dtype: str = "auto", device: str = "auto", watched_here: bool = False) -> None:
         self._dtype, self._device, self._watched_here = dtype, device, watched_here
         self.loader = Loader(self._load, self._why_no_gpu)
+        self.named: ServersBackend | None = None
+
+    @property
+    def servers(self) -> ServersBackend:
+        """Raises UsageError if there are none."""
+        if self.named is None:
+            raise UsageError(NO_SERVERS)
+        return self.named
+
+    def of(self, pair: Pair) -> Any:
+        """What races this pair: this machine, or the servers that are named now. Raises UsageError."""
+        return self if pair.lanes is None else self.servers
 
     def gpu(self) -> dict[str, Any]:
         """What a `Machine` says of the GPU that this page's races run on. Imports torch. Raises UsageError where torch

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from engine.core.errors import sentence
 from engine.progress import Progress
 
+from ..catalogue.catalogue import Pair
 from ..catalogue.limits import Limits
 from ..catalogue.request import RaceRequest
 from .frames import Ended, Extras, News, RaceView, Waiting, fold_all, frame, frame_json
@@ -39,6 +40,7 @@ LOST = json.dumps({"race": "none", "seq": 0, "state": "lost"})
 
 
 class Backend(Protocol):
+    def of(self, pair: Pair) -> Any: ...
     def prepare(self, request: RaceRequest, progress: Progress) -> Race: ...
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]: ...
 
@@ -144,8 +146,8 @@ class Stage:
         closed, and nobody resumes the race within the grace time, the race ends within one step after it. patient: it
         ends as soon as another race waits. Raises UsageError if the visitor or the address already has too many races,
         or if no race can start any more."""
-        ticket = self.queue.enter(visitor, address, patient)
-        run = _Run(self._backend, request, ticket, self.then)
+        backend, ticket = self._backend.of(request.pair), self.queue.enter(visitor, address, patient)
+        run = _Run(backend, request, ticket, self.then)
         self._runs[run.view.race] = run
         self._leave_alone(run)
         return self.resume(visitor, run.view.race)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from engine.core.errors import UsageError
 from engine.doctor.findings import Finding, about_servers
@@ -23,10 +23,8 @@ from engine.studies.prompts.race_servers import ServersStudy, drafting_lanes, qu
 
 from ..catalogue.catalogue import Catalogue, Offer, Pair, load_presets
 from ..catalogue.request import CheckUpRequest, RaceRequest, StudyRequest
-from .backend import TorchBackend
 from .loader import ModelStatus
 from .studies import Raced
-from .worker import Race
 
 NOTE = "Both lanes run on servers, which choose their own drafter and draft length."
 SECRET = secrets.token_bytes(16)  # drawn anew by each process, so that an id reveals no address
@@ -91,6 +89,10 @@ class ServersBackend:
     def _kinds(self) -> Mapping[str, str]:
         return asyncio.run(kinds_of(self.endpoints))
 
+    def of(self, pair: Pair) -> Self:
+        """See `TorchBackend.of`: no pair is raced elsewhere."""
+        return self
+
     def pair(self, name: str, chat: bool | None) -> Pair:
         """What a visitor chooses to race them. chat: see `Pair`."""
         return Pair(name, self.title, self.model, "none", 1, NOTE, chat, lanes=tuple(self.lanes.values()))
@@ -139,38 +141,3 @@ def servers_catalogue(servers: ServersBackend, chat: bool) -> Catalogue:
     unticked."""
     pair = servers.pair("servers", True if chat else None)
     return Catalogue(load_presets(), (Offer(pair, ""),), pair)
-
-
-class EitherBackend(TorchBackend):
-    """Prepares races on this machine, or on servers that the page's owner may name at any time, as the pair says: see
-    `TorchBackend`. named: these servers."""
-
-    def __init__(self, dtype: str, device: str, watched_here: bool) -> None:
-        super().__init__(dtype, device, watched_here)
-        self.named: ServersBackend | None = None
-
-    @property
-    def servers(self) -> ServersBackend:
-        """Raises UsageError if there are none."""
-        if self.named is None:
-            raise UsageError(NO_SERVERS)
-        return self.named
-
-    def _of(self, pair: Pair) -> Any:
-        """What runs this pair. Raises UsageError."""
-        return super() if pair.lanes is None else self.servers
-
-    def prepare(self, request: RaceRequest, progress: Progress) -> Race:
-        return self._of(request.pair).prepare(request, progress)
-
-    def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:
-        return {} if isinstance(race, RemoteRace) else super().extras(race, progress)
-
-    def study(self, request: StudyRequest, done: Container[int], progress: Progress) -> Raced:
-        return self._of(request.pair).study(request, done, progress)
-
-    def examined(self, request: CheckUpRequest) -> dict[str, Any]:
-        return self._of(request.pair).examined(request)
-
-    def check_up(self, request: CheckUpRequest, progress: Progress) -> Iterator[Finding]:
-        return self._of(request.pair).check_up(request, progress)

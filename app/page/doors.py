@@ -16,7 +16,8 @@ from engine.remote.look import look
 
 from ..catalogue.catalogue import Catalogue, Pair
 from ..catalogue.own_model import OWN, check_own
-from ..jobs.server_races import EitherBackend, ServersBackend
+from ..jobs.backend import TorchBackend
+from ..jobs.server_races import ServersBackend
 from .gate import YOURS_BYTES
 from .stream import NO_OBJECT, object_of
 
@@ -30,7 +31,7 @@ SAME = "Both are the same address: a race of it would compare a server with itse
 class Doors:
     """What the owner has named so far. To be used from the event loop that serves the page."""
 
-    def __init__(self, backend: EitherBackend) -> None:
+    def __init__(self, backend: TorchBackend) -> None:
         self._backend = backend
         self._pairs: dict[str, Pair] = {}
         self._chosen = ""

@@ -24,12 +24,13 @@ from ..figures.charts import charts
 from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
+from ..jobs.backend import TorchBackend
 from ..jobs.frames import frame_json
 from ..jobs.loader import ModelStatus
 from ..jobs.pool import Jobs
 from ..jobs.races import Frames, Stage, first_frame
 from ..jobs.recorded import Shelf, recorded_view
-from ..jobs.server_races import EitherBackend, ServersBackend
+from ..jobs.server_races import ServersBackend
 from ..jobs.studies import CheckUp, LoadStudy, PromptsStudy, Studies
 from . import sentences
 from .controls import OF_THE_ENGINE, chat_help, controls, more_choices, pair_choices, preset_values, settings_of
@@ -53,12 +54,12 @@ class Handlers:
     def __init__(
         self,
         catalogue: Catalogue,
-        backend: EitherBackend | ServersBackend,
+        backend: TorchBackend | ServersBackend,
         check: Check | None = None,
         own: bool = False,
     ) -> None:
         self._catalogue, self._check, self.backend = catalogue, check, backend
-        self.doors = Doors(backend) if own and isinstance(backend, EitherBackend) else None
+        self.doors = Doors(backend) if own and isinstance(backend, TorchBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
         # the frame that shows the recorded race of the first example
         self.first_frame = first_frame(views[catalogue.presets[0].id])
@@ -137,7 +138,7 @@ class Handlers:
 
     async def _study(self, asked: Asked) -> Frames:
         order = await self.jobs.run(asked.address, read_study, self.catalogue, asked.settings, asked.order)
-        return self._studies.frames(asked.visitor, asked.address, PromptsStudy(self.backend, order))
+        return self._studies.frames(asked.visitor, asked.address, PromptsStudy(self.backend.of(order.pair), order))
 
     async def _open(self, asked: Asked) -> Frames:
         """The results in a file that this page saved."""
@@ -153,13 +154,14 @@ class Handlers:
         order = await self.jobs.run(asked.address, read_check_up, self.catalogue, asked.settings, asked.order)
         if order.pair.lanes is not None and self.doors is None:
             raise UsageError(NO_LOAD)
-        return self._studies.frames(asked.visitor, asked.address, CheckUp(self.backend, order))
+        return self._studies.frames(asked.visitor, asked.address, CheckUp(self.backend.of(order.pair), order))
 
     async def _load(self, asked: Asked) -> Frames:
         """A study of the chosen servers under load."""
         pair = self.catalogue.pair(asked.settings["pair"])
-        if (servers := self._servers_of(pair)) is None:
+        if pair.lanes is None:
             raise UsageError(f"only servers can be put under load, and {pair.target} runs in this page's own program")
+        servers = self.backend.of(pair)
         arguments = servers.endpoints, asked.settings, asked.order, self.catalogue.limits.max_new_tokens
         plan = await self.jobs.run(asked.address, read_load, *arguments)
         return self._studies.frames(asked.visitor, asked.address, LoadStudy(plan, servers.id))
@@ -282,9 +284,10 @@ class Handlers:
             yield sentences.model_line(None)
         await self.checked()
         default = self.catalogue.default
-        if (servers := self._servers_of(default)) is not None:
-            yield sentences.model_line(servers.loader.asking)
-            yield sentences.model_line(await servers.loader.ask())
+        if default.lanes is not None:
+            servers = self.backend.of(default).loader
+            yield sentences.model_line(servers.asking)
+            yield sentences.model_line(await servers.ask())
             return
         loader.start(default.target)
         while True:
@@ -300,21 +303,13 @@ class Handlers:
         """The status line of the chosen pair: a race may have loaded another model, and servers are asked anew. May
         take seconds; not to be called in an event loop."""
         pair = self._pair(pair_id)
-        servers = self._servers_of(pair)
-        if servers is not None:
-            return sentences.model_line(asyncio.run(servers.loader.ask()))
+        if pair.lanes is not None:
+            return sentences.model_line(asyncio.run(self.backend.of(pair).loader.ask()))
         return sentences.model_line(self.backend.loader.status, chosen=pair.target)
-
-    def _servers_of(self, pair: Pair) -> ServersBackend | None:
-        """What races this pair's servers; None if it races on this machine."""
-        if pair.lanes is None:
-            return None
-        return self.backend if isinstance(self.backend, ServersBackend) else self.backend.servers
 
     def status(self, pair: Pair) -> ModelStatus | None:
         """State of this pair's servers, or of the model that is loaded here."""
-        servers = self._servers_of(pair)
-        return self.backend.loader.status if servers is None else servers.loader.status
+        return self.backend.of(pair).loader.status
 
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():

@@ -18,8 +18,9 @@ from ..catalogue.machine import in_url
 from ..figures.charts import charts
 from ..figures.plots import Chart
 from ..figures.why import why
+from ..jobs.backend import TorchBackend
 from ..jobs.process_memory import keep_from_collector
-from ..jobs.server_races import EitherBackend, ServersBackend
+from ..jobs.server_races import ServersBackend
 from ..web import RACE_VIEW_CSS
 from ..web.components import YOURS_CSS, race_view
 from . import sentences
@@ -71,7 +72,7 @@ PRIVATE: dict[str, Any] = {
 
 def build(
     catalogue: Catalogue,
-    backend: EitherBackend | ServersBackend,
+    backend: TorchBackend | ServersBackend,
     check: Check | None = None,
     own: Collection[str] | None = None,
 ) -> gr.Blocks:

@@ -13,7 +13,7 @@ from app.catalogue.own_model import OWN
 from app.catalogue.request import RaceRequest, read_request
 from app.jobs.backend import TorchBackend
 from app.jobs.loader import ModelStatus
-from app.jobs.server_races import EitherBackend, ServersBackend
+from app.jobs.server_races import ServersBackend
 from app.page.controls import controls, pair_choices, preset_values, settings_of
 from app.page.doors import SERVERS
 from app.page.handlers import Handlers
@@ -153,7 +153,7 @@ class Shown:
 
     def __init__(self) -> None:
         gone = ServersBackend(endpoints_of([("plain", "openai:http://127.0.0.1:1/v1")] * 2, ["m"], {}), False)
-        backend = EitherBackend("float32", "cpu", False)
+        backend = TorchBackend("float32", "cpu", False)
         backend.named = gone
         backend.loader._status = ModelStatus("gemma-3-270m", "ready", "")
         self.handlers = Handlers(load(LARGE), backend, own=True)

@@ -14,7 +14,8 @@ from app.catalogue.catalogue import load
 from app.catalogue.machine import GIB, Machine
 from app.catalogue.own_model import OWN, Room, check_own
 from app.catalogue.request import read_check_up, read_request, read_study
-from app.jobs.server_races import NO_SERVERS, ONE_SERVER, EitherBackend
+from app.jobs.backend import TorchBackend
+from app.jobs.server_races import NO_SERVERS, ONE_SERVER
 from app.page.controls import controls, pair_choices
 from app.page.doors import SERVERS, Doors, read_asked
 from app.page.stream import NO_OBJECT
@@ -98,7 +99,7 @@ def test_a_silent_hub_ends_in_a_sentence_or_the_cache(monkeypatch: Any, tmp_path
 def test_a_folder_is_a_model_like_those_of_the_catalogue() -> None:
     """The owner's model is named and not raced, with its drafter or another; or the catalogue loses its own."""
     folder = str(FIXTURES / "trained" / "target")
-    backend = EitherBackend("auto", "cpu", False)
+    backend = TorchBackend("auto", "cpu", False)
     doors, before = Doors(backend), load(Machine())
     draft = f"draft_model:{FIXTURES / 'trained' / 'draft'}"
     asked = {"target": folder, "drafter": draft}
@@ -136,7 +137,7 @@ def tried(doors: Doors, *urls: str, **more: Any) -> dict[str, Any]:
 
 def test_a_key_stays_with_its_server(two: list[Loopback]) -> None:
     """A form without a key sends the last one to the next server; or asks for it again at every correction."""
-    doors = Doors(EitherBackend("auto", "cpu", False))
+    doors = Doors(TorchBackend("auto", "cpu", False))
     tried(doors, two[0].url)
     for host in two:
         host.headers.clear()
@@ -157,7 +158,7 @@ def test_a_key_that_a_server_echoes_is_not_shown(status: int, two: list[Loopback
             yield refusal(status, said, f"Location: http://127.0.0.1:1/{KEY}\r\n")
 
     two[0].answer, two[0].pages = echoing, {}
-    reply = tried(Doors(EitherBackend("auto", "cpu", False)), two[0].url, model="m")
+    reply = tried(Doors(TorchBackend("auto", "cpu", False)), two[0].url, model="m")
     assert any(KEY in head for head in two[0].headers), "the key did not reach its server"
     assert KEY not in json.dumps(reply) and (status == 302 or "[hidden]" in json.dumps(reply)), reply
 
@@ -181,13 +182,13 @@ def test_what_cannot_be_tried_is_refused_without_it(asked: Any, words: str) -> N
     """What an owner types may be a key."""
     body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
     with pytest.raises(UsageError, match=words) as error:
-        asyncio.run(Doors(EitherBackend("auto", "cpu", False)).servers(read_asked(body)))
+        asyncio.run(Doors(TorchBackend("auto", "cpu", False)).servers(read_asked(body)))
     assert "secret" not in str(error.value)
 
 
 def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     """Choosing servers races something else; or a study asks others, or says where they are."""
-    backend, base = EitherBackend("auto", "cpu", False), load(Machine())
+    backend, base = TorchBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
     with pytest.raises(UsageError, match=NO_SERVERS):
         doors.choose(SERVERS)
@@ -197,16 +198,17 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
     assert pair_choices(catalogue)[0] == ("a/model on 2 servers", SERVERS) and pair_choices(base)[0][1] != SERVERS
     # as they stand in the page
     values = {control.name: control.default for control in controls(base)} | {"pair": SERVERS}
-    race = backend.prepare(read_request(catalogue, values), silent)
+    named = backend.of(catalogue.default)
+    race = named.prepare(read_request(catalogue, values), silent)
     assert isinstance(race, RemoteRace) and list(race.lanes) == ["plain", "speculative"]
-    assert backend.extras(race, silent) == {}
+    assert named.extras(race, silent) == {} and backend.of(base.default) is backend
 
     chat = {"messages": [{"role": "user", "content": "two"}]}
     text = f'{{"prompt": "one"}}\n{json.dumps(chat)}'
     asked = {"name": "a.jsonl", "text": text, "limit": 2, "max_new_tokens": 41, "kept": None}
     request = read_study(catalogue, values, asked)
     two[0].answer = two[1].answer = writes(3, "/v1/chat/completions")
-    (row,), ran_on, about = backend.study(request, {1}, silent)
+    (row,), ran_on, about = named.study(request, {1}, silent)
     assert (row.line, row.drafter) == (2, "server") and two[1].asked[-1]["messages"] == chat["messages"]
     assert ran_on["machine"] == backend.servers.id and about["device"]["type"] == "server"
     report = json.dumps([about, ran_on, row.to_json()])
@@ -215,7 +217,7 @@ def test_two_servers_race_and_are_studied(two: list[Loopback]) -> None:
 
 def test_one_server_has_none_to_race(two: list[Loopback]) -> None:
     """A ratio of one server to nothing; or it could not be checked up and put under load, for which one is enough."""
-    backend, base = EitherBackend("auto", "cpu", False), load(Machine())
+    backend, base = TorchBackend("auto", "cpu", False), load(Machine())
     doors = Doors(backend)
     assert tried(doors, two[0].url, use=True)["can_race"] == 1
     pair = doors.choose(SERVERS)
@@ -224,8 +226,9 @@ def test_one_server_has_none_to_race(two: list[Loopback]) -> None:
     values = {control.name: control.default for control in controls(base)} | {"pair": SERVERS}
     asked = {"name": "a.txt", "text": "one", "limit": 1, "max_new_tokens": 4, "kept": None}
     with pytest.raises(UsageError, match=ONE_SERVER):
-        backend.prepare(read_request(catalogue, values), silent)
+        backend.of(pair).prepare(read_request(catalogue, values), silent)
     with pytest.raises(UsageError, match=ONE_SERVER):
-        backend.study(read_study(catalogue, values, asked), (), silent)
+        backend.of(pair).study(read_study(catalogue, values, asked), (), silent)
     request = read_check_up(catalogue, values, {})
-    assert backend.examined(request)["lanes"] == ["server"] and next(iter(backend.check_up(request, silent)))
+    named = backend.of(pair)
+    assert named.examined(request)["lanes"] == ["server"] and next(iter(named.check_up(request, silent)))

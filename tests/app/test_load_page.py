@@ -10,8 +10,8 @@ import pytest
 from app.catalogue.catalogue import load
 from app.catalogue.request import MAX_LEVELS, MAX_REQUESTS, MAX_USERS, read_load
 from app.catalogue.saved import read_saved
+from app.jobs.backend import TorchBackend
 from app.jobs.queue import RaceQueue
-from app.jobs.server_races import EitherBackend
 from app.jobs.studies import LoadStudy, Studies
 from app.page.handlers import Handlers
 from app.page.stream import Asked
@@ -91,6 +91,6 @@ def test_a_load_that_cannot_be_held_is_refused_in_a_sentence(changes) -> None:
 @in_loop
 async def test_only_servers_are_put_under_load() -> None:
     """A load would go to servers that are not the ones chosen now."""
-    page = Handlers(load(SMALL), EitherBackend("auto", "cpu", False), own=True)
+    page = Handlers(load(SMALL), TorchBackend("auto", "cpu", False), own=True)
     with pytest.raises(UsageError, match="only servers can be put under load, and gemma-3-270m runs in this page's"):
         await page.runs()["load"](Asked("a", "here", {"pair": page.catalogue.default.id}, LOAD))

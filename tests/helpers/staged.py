@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import aclosing
 from functools import wraps
-from typing import Any
+from typing import Any, Self
 
 from app.catalogue.catalogue import load_pairs
 from app.catalogue.request import RaceRequest
@@ -60,6 +60,9 @@ class StagedBackend:
         self.orders: list[Any] = []
         self.members: dict[str, Any] = {}
         self.num_positions, self.position_s, self.asked = 0, 0.01, 0
+
+    def of(self, pair: Any) -> Self:
+        return self
 
     def extras(self, race: Any, progress: Callable[[str, float | None], None]) -> dict[str, Any]:
         """`members`, after as many positions; `asked` counts them."""
