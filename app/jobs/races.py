@@ -197,24 +197,14 @@ class Stage:
 
     async def _text(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
         """A frame as JSON. The first and the last one can contain a whole race, so they are made in a thread."""
-        if view.ended or sent is None:
-            return await asyncio.to_thread(self._whole, sent, view, seq)
-        return _dump(sent, view, seq)
 
-    def _whole(self, sent: RaceView | None, view: RaceView, seq: int) -> str:
-        if view.recording and (sent is None or sent.recording is not view.recording):
-            self.shelf.put(view.race, view.recording)
-        return _dump(sent, view, seq)
+        def made() -> str:
+            if view.recording and (sent is None or sent.recording is not view.recording):
+                self.shelf.put(view.race, view.recording)
+            return frame_json(frame(sent, view, seq))
+
+        return await asyncio.to_thread(made) if view.ended or sent is None else made()
 
 
 async def _lost() -> Frames:
     yield LOST
-
-
-def _dump(sent: RaceView | None, view: RaceView, seq: int) -> str:
-    return frame_json(frame(sent, view, seq))
-
-
-def first_frame(view: RaceView) -> str:
-    """What a page shows before its visitor has done anything: a race that is over."""
-    return _dump(None, view, 0)

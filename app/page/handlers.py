@@ -25,10 +25,10 @@ from ..figures.cheats import cheats
 from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
-from ..jobs.frames import frame_json
+from ..jobs.frames import frame, frame_json
 from ..jobs.loader import ModelStatus
 from ..jobs.pool import Jobs
-from ..jobs.races import Frames, Stage, first_frame
+from ..jobs.races import Frames, Stage
 from ..jobs.recorded import Shelf, recorded_view
 from ..jobs.server_races import ServersBackend
 from ..jobs.studies import CheckUp, LoadStudy, PromptsStudy, Studies
@@ -62,7 +62,7 @@ class Handlers:
         self.doors = Doors(backend) if own and isinstance(backend, TorchBackend) else None
         views = {preset.id: recorded_view(preset.id, preset.name) for preset in catalogue.presets}
         # the frame that shows the recorded race of the first example
-        self.first_frame = first_frame(views[catalogue.presets[0].id])
+        self.first_frame = frame_json(frame(None, views[catalogue.presets[0].id], 0))
         self.shelf = Shelf({view.race: view.recording for view in views.values() if view.recording})
         self.stage = Stage(backend, shelf=self.shelf, limits=catalogue.limits)
         self._opening = OpeningRaces(self.stage, lambda: self._offered)
@@ -270,8 +270,8 @@ class Handlers:
         catalogue, chosen, shown = self.catalogue, asked.settings.get("pair"), None
         pair = next((pair for pair in catalogue.runnable if pair.id == chosen), catalogue.default)
         async with aclosing(frames):
-            async for frame in frames:
-                yield "", frame
+            async for text in frames:
+                yield "", text
                 if pair.lanes is None and (status := self.backend.loader.status) is not shown:
                     shown = status
                     yield "model", json.dumps(sentences.model_line(status, chosen=pair.target))

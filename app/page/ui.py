@@ -36,15 +36,11 @@ SPACE_PROXIES = "127.0.0.1,::1,10.0.0.0/8"
 # How long one thread may run Python while another waits for the interpreter. A race needs it several times a step;
 # Python's default, 5 ms, is half a step.
 SWITCH_S = 5e-4
-SET_BY_PRESET = (
-    *("expectation", "prompt", "chat", "drafter", "k"),
-    *("temperature", "top_p", "seed", "max_new_tokens", "rule", "more", "width", "audit"),
-)
 SET_BY_PAIR = (*OF_THE_ENGINE, "chat", "prompt", "model", "expectation", "pair_line")
 # A preset's sentence is about these: it disappears when the visitor changes one.
 SETTLES = ("prompt", "pair", "drafter", "k", "temperature", "top_p", "seed", "rule")
-NOT_BROUGHT = ("expectation", "more", "width", "audit")
-BROUGHT = (*(name for name in SET_BY_PRESET if name not in NOT_BROUGHT), "expectation")
+# What a visitor brings, in the order of start.js.
+BROUGHT = ("prompt", "chat", "drafter", "k", "temperature", "top_p", "seed", "max_new_tokens", "rule", "expectation")
 START_JS = (Path(__file__).parent / "start.js").read_text(encoding="utf-8")
 # What the controls are set to, for what a tab is about to run (app/web/board/stream.js); that the owner has named a
 # model or servers, that a race's settings are filled in, or an example's, or what a chosen model brings (asked for and
@@ -119,9 +115,10 @@ def build(
         fitted = handlers.fitted, [pair, components["drafter"], components["chat"]], ours
         # extras ask anew in the middle
         race.select(handlers.figures, None, [*drawn, *reasons], trigger_mode="multiple", **PRIVATE)
+        set_by_preset = _named([*handlers.preset(preset.id, catalogue.default.id)], components)
         for preset_id, button in presets.items():
             fill = partial(handlers.preset, preset_id)
-            click = button.click(_by_name(fill, components), pair, _named(SET_BY_PRESET, components), **PRIVATE)
+            click = button.click(_by_name(fill, components), pair, set_by_preset, **PRIVATE)
             click.success(None, None, None, js=CHOSEN_JS, **PRIVATE)
         by_pair = [pair, prompt], _named(SET_BY_PAIR, components)
         paired = pair.change(_by_name(handlers.pair, components), *by_pair, js=PAIRING_JS, **PRIVATE)

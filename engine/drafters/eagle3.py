@@ -26,7 +26,7 @@ class Eagle3Drafter(HeadDrafter):
     def __init__(self, head: Eagle3Head, context: DrafterContext, pool: Any = None) -> None:
         super().__init__(head, context, pool=pool)
         prepared = context.loaded.prepared
-        self._windows = head.spec.windows or (None,) * len(head.layers)
+        self._windows = head.spec.windows
         # the first row of a catch-up, its last one by number, a chain's row, which of a draft's tokens that one gives,
         # and where in the completion the first is
         self._known, self._last, self._pointer, self._rank, self._position = self._places

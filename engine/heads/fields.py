@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import UsageError
-from .head_spec import LayerConfig
+from .head_spec import FULL, SLIDING, LayerConfig
 
 ANY: Any = object()
 QUANTIZATION: dict[str, Any] = {
@@ -68,7 +68,6 @@ _ARITHMETIC = re.compile(
     r"scal|softcap|multiplier|norm|sink|bias|rotary|rope|causal|expert|moe|quant|swa|mask|projector|conv|kernel|gate|"
     r"selector|markov|parallel|shift|lora"
 )
-FULL, SLIDING = "full_attention", "sliding_attention"
 NEOX = "is_neox_style"  # if false, angles turn neighbouring dimensions; ours turn the halves
 _FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 
@@ -167,7 +166,7 @@ def _windows(
 def _rope(values: Mapping[str, Any]) -> dict[str, Any]:
     """One set of angles for all layers: of several, the sliding layers', as the speculators package trains. For text,
     mrope is plain RoPE: its three positions are equal."""
-    for name in ("sliding_attention", "full_attention"):
+    for name in (SLIDING, FULL):
         if isinstance(values.get(name), Mapping):
             values = values[name]
             break

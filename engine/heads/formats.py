@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import UsageError, in_a_line
-from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SLIDING, SPECULATORS, USUAL, all_slide, check_fields, layers_config
-from .head_spec import KINDS, HeadSpec, LayerConfig
+from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, USUAL, all_slide, check_fields, layers_config
+from .head_spec import KINDS, SLIDING, HeadSpec
 
 DFLASH = "DFlashDraftModel"
 
@@ -137,7 +137,7 @@ def _eagle3(layers: Mapping[str, Any], flags: Mapping[str, Any], ids: tuple[int,
     config = layers_config(layers, "eagle3")
     names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
     given: Any = {name: bool(flags.get(name)) for name in names}
-    return HeadSpec("eagle3", config, ids, **given, windows=_windows(config), **_words(layers, flags))
+    return HeadSpec("eagle3", config, ids, **given, **_words(layers, flags))
 
 
 def _words(layers: Mapping[str, Any], values: Mapping[str, Any]) -> Any:
@@ -157,18 +157,14 @@ def _dflash(
 ) -> HeadSpec:
     """Full-attention layers are bidirectional in the block, sliding ones causal, unless that is overridden."""
     config = layers_config(layers, "dflash")
-    windows, mask = _windows(config), values.get("mask_token_id")
+    types, mask = config.layer_types, values.get("mask_token_id")
     for name, value in (("mask_token_id", mask), ("block_size", more["block_size"])):
         if type(value) is not int:
             raise UsageError(f"the head's {name} is {value!r}; it must be a whole number")
-    usual = (window is not None and not sliding_non_causal for window in windows)
-    within = tuple(usual if causal is None else (bool(causal) for _ in windows))
-    more |= {"mask_token_id": int(mask or 0), "causal": within, "windows": windows}
+    usual = (kind == SLIDING and not sliding_non_causal for kind in types)
+    within = tuple(usual if causal is None else (bool(causal) for _ in types))
+    more |= {"mask_token_id": int(mask or 0), "causal": within}
     return HeadSpec("dflash", config, ids, **more, **_words(layers, values))
-
-
-def _windows(config: LayerConfig) -> tuple[int | None, ...]:
-    return tuple(config.sliding_window if kind == SLIDING else None for kind in config.layer_types)
 
 
 def _integers(values: Any) -> tuple[int, ...]:

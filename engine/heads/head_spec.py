@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 KINDS = ("eagle3", "dflash")
+FULL, SLIDING = "full_attention", "sliding_attention"  # types of layers
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,7 @@ class HeadSpec:
 
     hidden_layers: the target's hidden states it reads, as indices into transformers' `hidden_states` (0: embeddings).
     draft_vocab_size, vocab_size: its own and its target's; None if not stated.
-    windows: per layer how far back it sees; None (or no entry) for all. EAGLE-3 and z-lab count from the row,
-        speculators' DFlash from the block's start (`window_from_block`).
+    window_from_block: windows count from the block's start (speculators' DFlash), not from the row (EAGLE-3 and z-lab).
     causal: for DFlash, per layer, whether a row of the block sees only those before it.
     embedding_scale, logit_scale, softcap: for embeddings; for logits, which are then capped (z-lab's heads for Gemma).
     tied_output: without output rows, the head takes those of its words from the target's embedding.
@@ -56,7 +56,6 @@ class HeadSpec:
     mask_token_id: int = 0
     sample_from_anchor: bool = False
     causal: tuple[bool, ...] = ()
-    windows: tuple[int | None, ...] = ()
     window_from_block: bool = False
     embedding_scale: float = 1.0
     logit_scale: float = 1.0
@@ -64,3 +63,8 @@ class HeadSpec:
     draft_vocab_size: int | None = None
     vocab_size: int | None = None
     tied_output: bool = False
+
+    @property
+    def windows(self) -> list[int | None]:
+        """Per layer how far back it sees; None for all."""
+        return [self.layers.sliding_window if kind == SLIDING else None for kind in self.layers.layer_types]

@@ -17,7 +17,7 @@ from ..heads.dflash import DFlashHead
 from ..heads.eagle3 import Eagle3Head
 from ..heads.fields import QUANTIZATION
 from ..heads.head_layers import transformers_config
-from ..heads.head_spec import HeadSpec, LayerConfig
+from ..heads.head_spec import FULL, HeadSpec, LayerConfig
 from ..heads.shapes import OUTPUT
 from ..heads.vocabulary import TABLES
 from .features import Features
@@ -119,7 +119,7 @@ def new_spec(intermediate_size: int, target: TargetWeights, hidden_layers: tuple
         num_key_value_heads=num_heads // 2 if num_heads % 2 == 0 else num_heads,
         head_dim=min(HEAD_DIM, size),
         vocab_size=vocab_size,
-        layer_types=("full_attention",),
+        layer_types=(FULL,),
         max_position_embeddings=target.config.max_position_embeddings,
     )
     return HeadSpec("eagle3", layers, hidden_layers, norm_before_residual=True, norm_before_fc=True)

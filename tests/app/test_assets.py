@@ -1,6 +1,5 @@
 """What ships: presets that can be raced, pairs that exist, readable recordings, a header that Spaces understands."""
 
-import json
 import re
 
 import pytest
@@ -8,7 +7,7 @@ import pytest
 from app.catalogue.catalogue import ASSETS, DEFAULT_TARGET, load, load_pairs, load_presets
 from app.catalogue.machine import Machine
 from app.catalogue.request import CHAINS, read_request
-from app.jobs.races import first_frame
+from app.jobs.frames import frame
 from app.jobs.recorded import RACES, recorded_view
 from app.page.controls import preset_values
 from engine.analysis.metrics import race_speedup
@@ -100,7 +99,7 @@ def test_a_recorded_race_is_readable_and_wears_its_ribbon(path) -> None:
     assert recording["verdicts"]["speculative"]["kind"] == "identical_bits"
     preset = next(preset for preset in load_presets() if preset.id.replace("-", "_") == path.stem)
     view = recorded_view(preset.id)
-    assert view.ribbon == "RECORDED" and json.loads(first_frame(view))["events"] == recording["events"]
+    assert view.ribbon == "RECORDED" and frame(None, view, 0)["events"] == recording["events"]
     assert view.header and view.header["prompt"]["text"] == preset.prompt, "a click would show another prompt's race"
     catalogue = load(SMALL)
     values = {**preset_values(catalogue, preset, catalogue.default), "pair": catalogue.default.id, "width": "auto"}

@@ -100,7 +100,7 @@ def test_layer_ids_of_original_heads(more, layers, tmp_path):
     """Hidden states one layer off would cost most of the acceptance, and show nowhere."""
     (tmp_path / "config.json").write_text(json.dumps(config_for("original", more)))
     spec = read_spec(tmp_path, "eagle3", NUM_LAYERS)
-    assert spec.hidden_layers == layers and spec.windows == (None,) and spec.layers.model_type == "llama"
+    assert spec.hidden_layers == layers and spec.windows == [None] and spec.layers.model_type == "llama"
     assert read_spec(tmp_path, "eagle3", NUM_LAYERS, aux=(0, 6, 1)).hidden_layers == (0, 6, 1)
 
 

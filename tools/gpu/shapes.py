@@ -52,7 +52,7 @@ def head(part: Part, loaded: Any, kind: str) -> Path:
         reads = tuple(sorted({1 + i * (num_layers - 2) // max(1, num - 1) for i in range(num)}))
         layers = replace(layers, model_type="qwen3", num_hidden_layers=num, layer_types=("full_attention",) * num)
         block: dict[str, Any] = {"block_size": DFLASH_BLOCK, "mask_token_id": 4}
-        spec = HeadSpec("dflash", layers, reads, **block, causal=(False,) * num, windows=(None,) * num)
+        spec = HeadSpec("dflash", layers, reads, **block, causal=(False,) * num)
     made: Any
     with torch.device("cpu" if part.small else "cuda"):
         if kind == "eagle3":

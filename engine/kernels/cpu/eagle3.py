@@ -123,9 +123,9 @@ class NativeEagle3Rows:
         )
 
     def _layers(self) -> Any:
-        layers, windows = list(self.head.layers), self.head.spec.windows
+        layers = list(self.head.layers)
         arguments: Any = (HeadLayerArguments * len(layers))()
-        for args, layer, window in zip(arguments, layers, windows or (None,) * len(layers), strict=True):
+        for args, layer, window in zip(arguments, layers, self.head.spec.windows, strict=True):
             attention, mlp = layer.self_attn, layer.mlp
             args.qkv, args.o = attention.qkv.arguments, attention.o_proj.arguments
             args.gate_up, args.down = mlp.gate_up.arguments, mlp.down_proj.arguments

@@ -98,7 +98,7 @@ class GpuEagle3(GpuHead):
     """An EAGLE-3 head: see `drafters.eagle3.Eagle3Drafter`. `fed` [1, hidden]: what a chain's next row follows."""
 
     def __init__(self, head: Any, buffers: Any) -> None:
-        windows = head.spec.windows or (None,) * len(head.layers)
+        windows = head.spec.windows
         layers = [HeadLayer(layer, i, windows[i], True, True) for i, layer in enumerate(head.layers)]
         super().__init__(head, buffers, layers)
         self._state_scale = head.layers[0].hidden_norm.scale.float()
