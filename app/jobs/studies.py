@@ -19,7 +19,7 @@ from engine.doctor.findings import report as findings_report
 from engine.progress import Progress
 from engine.remote.look import kinds_of
 from engine.studies.load.level_metrics import report as load_report
-from engine.studies.load.study import Key, Listener, Plan, run
+from engine.studies.load.study import Plan, run
 from engine.studies.load.study import Row as Level
 from engine.studies.load.users import Outcome
 from engine.studies.prompts.rows import Row
@@ -295,7 +295,7 @@ class LoadStudy(Study):
     def __init__(self, plan: Plan, servers: str) -> None:
         super().__init__(())
         self._plan, self._servers = plan, servers
-        self._now: dict[Key, tuple[int, int]] = {}  # requests of a level so far, and those of them that failed
+        self.share = 0.0
         self._kinds: dict[str, str] = {}
         self._said = self._plan.said({})
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -321,34 +321,23 @@ class LoadStudy(Study):
         if self.stopped.is_set():
             raise Halt
         self._kinds = await kinds_of(self._plan.endpoints)
-        await run(self._plan, Listener(self._warming, self._asked, self._add))
+        await run(self._plan, self._tell, self._add)
 
-    def _warming(self, lane: str) -> None:
+    def _tell(self, text: str, share: float | None) -> None:
         self._sign()
-        self.text = f"Warming {lane} up."
+        self.text, self.share = sentence(text), share
 
-    def _add(self, row: Level) -> None:
-        del self._now[row["lane"], row["concurrency"]]
+    def _add(self, row: Level, _: Outcome) -> None:
         self.rows.append(row)
         self._said = self._plan.said(self._kinds)  # with the time at which it was measured
-
-    def _asked(self, key: Key, asked: Outcome) -> None:
-        self._sign()
-        self._now[key] = len(asked.answers) + len(asked.failures), len(asked.failures)
-        self.text = "; ".join(
-            f"{lane}, {users} user{'s' if users > 1 else ''}: {done} of {self._plan.num_requests} requests"
-            + (f", {bad} failed" if bad else "")
-            for (lane, users), (done, bad) in list(self._now.items())
-        )
 
     def frame(self) -> dict[str, Any]:
         plan = self._plan
         rows = sorted(self.rows, key=lambda row: plan.keys.index((row["lane"], row["concurrency"])))
-        num_done = len(rows) * plan.num_requests + sum(done for done, _ in list(self._now.values()))
         lanes = [endpoint.lane for endpoint in plan.endpoints]
         return {
             "servers": self._servers,
-            "share": num_done / (len(plan.keys) * plan.num_requests),
+            "share": self.share,
             "lanes": lanes,
             "model": plan.endpoints[0].model,
             "temperature": plan.params.temperature,

@@ -5,12 +5,10 @@ from argparse import ArgumentTypeError, Namespace
 
 from ..core.errors import RaceError
 from ..core.spec import SamplingParams
-from ..progress import Progress
 from ..remote.look import kinds_of
 from ..studies.load.data import SYNTHETIC, WARM_UP, dealt, name_of, questions_of, synthetic
 from ..studies.load.level_metrics import report
-from ..studies.load.study import Key, Listener, Plan, Row, faults, run
-from ..studies.load.users import Outcome
+from ..studies.load.study import Plan, Row, faults, run
 from .arguments import Command, integer, list_of, not_empty, number, repeated, setting, shown, switch
 from .commands import read_prompts_file
 from .lane_options import CACERT, MODEL, given_lane, servers_of
@@ -42,26 +40,13 @@ def _plan(options: Namespace) -> Plan:
     return Plan(tuple(endpoints), dealt(questions, num), tuple(options.concurrency), options.requests, params, *more)
 
 
-def _listener(plan: Plan, progress: Progress, rows: list[Row]) -> Listener:
-    """Reports a study on the progress line and in `rows`."""
-    num_all = len(plan.keys) * plan.num_requests
-    now: dict[Key, int] = {}
-
-    def asked(key: Key, outcome: Outcome) -> None:
-        now[key] = len(outcome.answers) + len(outcome.failures)
-        failed = f", {len(outcome.failures)} failed" if outcome.failures else ""
-        progress(f"{key[0]}, {key[1]} users: {now[key]} of {plan.num_requests}{failed}", sum(now.values()) / num_all)
-
-    return Listener(lambda lane: progress(f"warming {lane} up", 0.0), asked, rows.append)
-
-
 def _study(options: Namespace) -> int:
     plan = _plan(options)
     rows, interrupted = list[Row](), False
     kinds = asyncio.run(kinds_of(plan.endpoints))
     try:
         with progress_line() as progress:
-            asyncio.run(run(plan, _listener(plan, progress, rows)))
+            asyncio.run(run(plan, progress, lambda row, _: rows.append(row)))
     except KeyboardInterrupt:
         if not rows:
             raise

@@ -12,7 +12,7 @@ from ...core.spec import PLAIN, SERVER, SPECULATIVE
 from ...remote.server_race import RemoteRace
 from ...studies.load.data import WARM_UP
 from ...studies.load.pays_under_load import ranks, recommends
-from ...studies.load.study import Key, Listener, Plan, Row, run
+from ...studies.load.study import Key, Plan, Row, run
 from ...studies.load.users import Outcome
 from ...studies.prompts.prompts import NO_KIND, FilePrompt
 from ...studies.prompts.race_servers import rows_on_servers
@@ -66,14 +66,14 @@ async def _study(pair: Pair, levels: tuple[int, ...]) -> list[Row]:
     endpoints = tuple(server.endpoint for server in pair.servers)
     plan = Plan(endpoints, questions, levels, NUM_REQUESTS, params, PATIENCE.total_s)
     rows: list[Row] = []
-    outcomes: dict[Key, Outcome] = {}
+    outcomes: list[Outcome] = []
 
-    def asked(key: Key, outcome: Outcome) -> None:
-        outcomes[key] = outcome
-        pair.progress(f"{key[0]} with {key[1]} user{'s' if key[1] > 1 else ''}", len(rows) / len(plan.keys))
+    def over(row: Row, outcome: Outcome) -> None:
+        rows.append(row)
+        outcomes.append(outcome)
 
-    await run(plan, Listener(lambda lane: None, asked, rows.append))
-    for outcome in outcomes.values():
+    await run(plan, pair.progress, over)
+    for outcome in outcomes:
         for error in outcome.failures:
             if not outcome.answers or 0 < (error.status or 0) < 500:
                 raise error

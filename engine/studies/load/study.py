@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from ...analysis.same import are_alike
 from ...core.spec import SamplingParams
+from ...progress import Progress
 from ...recordings.words import clean, prompts_words, sent_as
 from ...remote.endpoint import Endpoint
 from ...remote.look import servers_say
@@ -73,51 +74,54 @@ class Plan:
         }
 
 
-@dataclass(frozen=True)
-class Listener:
-    """Callbacks: `warming` for a lane before its first level, `asked` when a level begins and after each of its
-    requests, `row` when it is over."""
-
-    warming: Callable[[str], Any]
-    asked: Callable[[Key, Outcome], Any]
-    row: Callable[[Row], Any]
-
-
-async def run(plan: Plan, listener: Listener) -> None:
-    """Run all levels. Raises RemoteError if a server does not answer its warm-up."""
+async def run(plan: Plan, progress: Progress, over: Callable[[Row, Outcome], Any]) -> None:
+    """Run all levels. progress: told of each request. over: called with a level that is over. Raises RemoteError if a
+    server does not answer its warm-up."""
     for endpoint in plan.endpoints:
-        listener.warming(endpoint.lane)
-        asked = plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s
-        warmed = await ask_all(endpoint, *asked, lambda _, lane=endpoint.lane: listener.warming(lane))  # type: ignore[misc]
-        if not warmed.answers:
-            raise warmed.failures[0]
+        await _warm_up(plan, progress, endpoint)
     for index in range(len(plan.concurrency)):
         first: Texts | None = None
         for endpoint in plan.endpoints:
-            first = await _level(plan, index, listener, first, endpoint)
+            row, outcome = await _level(plan, index, progress, endpoint)
+            first = outcome.texts if first is None else first
+            over(row | _compared(plan, index, endpoint, first, outcome.texts), outcome)
 
 
-async def _level(plan: Plan, index: int, listener: Listener, first: Texts | None, endpoint: Endpoint) -> Texts:
-    """Returns the first lane's texts at this level. first: these; None if `endpoint` is that lane."""
+async def _warm_up(plan: Plan, progress: Progress, endpoint: Endpoint) -> None:
+    tell = partial(progress, f"warming {endpoint.lane} up", 0.0)
+    tell()
+    asked = plan.questions[-WARM_UP:], 1, plan.params, plan.timeout_s
+    warmed = await ask_all(endpoint, *asked, lambda _: tell())
+    if not warmed.answers:
+        raise warmed.failures[0]
+
+
+async def _level(plan: Plan, index: int, progress: Progress, endpoint: Endpoint) -> tuple[Row, Outcome]:
     key = (endpoint.lane, plan.concurrency[index])
     start = index * plan.num_requests
     questions = plan.questions[start : start + plan.num_requests]
     params = replace(plan.params, seed=plan.params.seed + start)
-    listener.asked(key, Outcome())
+    num_before, num_all = plan.keys.index(key) * plan.num_requests, len(plan.keys) * plan.num_requests
+
+    def tell(now: Outcome) -> None:
+        num_failed = len(now.failures)
+        num = len(now.answers) + num_failed
+        users, failed = f"{key[1]} user{'s' * (key[1] != 1)}", f", {num_failed} failed" if num_failed else ""
+        progress(f"{key[0]}, {users}: {num} of {plan.num_requests} requests{failed}", (num_before + num) / num_all)
+
+    tell(Outcome())
     before = await read_counters(endpoint)
-    outcome = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, lambda now: listener.asked(key, now))
+    outcome = await ask_all(endpoint, questions, key[1], params, plan.timeout_s, tell)
     after = await read_counters(endpoint)
     answers = outcome.answers
     sizes = len(answers), sum(answer.num_tokens for answer in answers), sum(answer.num_chunks for answer in answers)
     row = row_of(key, outcome, *per_step(before, after, *sizes), plan.dollars)
     if questions[0].to_the_end:
         row |= {"num_short": sum(answer.num_tokens < params.max_new_tokens for answer in answers)}
-    first = outcome.texts if first is None else first
-    listener.row(row | _compared(plan, start, endpoint, first, outcome.texts))
-    return first
+    return row, outcome
 
 
-def _compared(plan: Plan, start: int, endpoint: Endpoint, first: Texts, texts: Texts) -> Row:
+def _compared(plan: Plan, level: int, endpoint: Endpoint, first: Texts, texts: Texts) -> Row:
     """num_compared, num_same_text: of the questions that both this lane and the first one answered, one of them with a
     text; other_prompts: numbers of prompts (`Plan.numbers`) whose answers differ. None for the first lane itself, for
     another model, and where nothing can be compared."""
@@ -126,7 +130,7 @@ def _compared(plan: Plan, start: int, endpoint: Endpoint, first: Texts, texts: T
     if endpoint is plan.endpoints[0] or endpoint.model != plan.endpoints[0].model or not both:
         return {"num_compared": None, "num_same_text": None, "other_prompts": None}
     others = [index for index in both if not alike[index]]
-    numbers = sorted({plan.numbers[start + index] for index in others})[:MAX_OTHER]
+    numbers = sorted({plan.numbers[level * plan.num_requests + index] for index in others})[:MAX_OTHER]
     return {"num_compared": len(both), "num_same_text": len(both) - len(others), "other_prompts": numbers}
 
 
