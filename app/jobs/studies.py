@@ -36,6 +36,8 @@ TICK_S = 0.2  # between checks for news
 LATEST = 10
 ANEW = "The earlier results came from other weights or another machine, so all prompts are raced again."
 LINE = attrgetter("line")
+# How work ends that was stopped: between two steps, as a task of its own, or in tasks that ask servers.
+HALTED = (Halt, asyncio.CancelledError, BaseExceptionGroup)
 Raced = tuple[tuple[Row, ...], dict[str, Any], dict[str, Any]]
 
 
@@ -71,18 +73,14 @@ class Study(ABC):
 
     @abstractmethod
     def work(self) -> None:
-        """What it does while it has the device, in a thread of its own. Raises Halt if it was stopped."""
+        """What it does while it has the device, in a thread of its own. Raises one of HALTED if it was stopped."""
 
     def _progress(self, text: str, share: float | None) -> None:
         if self.stopped.is_set():
             raise Halt
-        self._sign()
-        self.state, self.text, self.share = "racing", sentence(text), share
-
-    def _sign(self) -> None:
-        """A sign of life from whoever has the device."""
         if self._ticket is not None:
             self._ticket.sign(QUIET_S)
+        self.state, self.text, self.share = "racing", sentence(text), share
 
     def stop(self) -> None:
         """End within one step."""
@@ -139,10 +137,9 @@ class Study(ABC):
     def _run(self, ticket: Ticket, over: threading.Event) -> None:
         try:
             self.work()
-        except Halt:
-            pass
         except BaseException as error:  # whatever ends this thread, the visitor reads why
-            self._error = error if isinstance(error, PhotofinishError) else RaceError(words_of(error, "the study"))
+            if not (self.stopped.is_set() and isinstance(error, HALTED)):
+                self._error = error if isinstance(error, PhotofinishError) else RaceError(words_of(error, "the study"))
         finally:
             ticket.leave()
             over.set()
@@ -248,13 +245,8 @@ class CheckUp(Study):
 
     def work(self) -> None:
         self._progress("Reading the files.", None)
-        try:
-            for finding in self._backend.check_up(self._request, self._progress):
-                self.rows.append(finding)
-        except BaseExceptionGroup as group:  # of tasks that ask servers
-            if self.stopped.is_set():
-                raise Halt from group
-            raise
+        for finding in self._backend.check_up(self._request, self._progress):
+            self.rows.append(finding)
         self.is_complete = True
 
     def frame(self) -> dict[str, Any]:
@@ -309,23 +301,14 @@ class LoadStudy(Study):
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
     def work(self) -> None:
-        self.state, self.text = "running", "Setting up."
-        try:
-            asyncio.run(self._serve())
-        except asyncio.CancelledError:
-            raise Halt from None
+        asyncio.run(self._serve())
         self.is_complete = True
 
     async def _serve(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
-        if self.stopped.is_set():
-            raise Halt
+        self._progress("Setting up.", 0.0)
         self._kinds = await kinds_of(self._plan.endpoints)
-        await run(self._plan, self._tell, self._add)
-
-    def _tell(self, text: str, share: float | None) -> None:
-        self._sign()
-        self.text, self.share = sentence(text), share
+        await run(self._plan, self._progress, self._add)
 
     def _add(self, row: Level, _: Outcome) -> None:
         self.rows.append(row)
