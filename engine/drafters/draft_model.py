@@ -78,17 +78,12 @@ class DraftModelDrafter(BranchingDrafter):
         self._tip = node
         if node.depth:
             self._drafted.append(node.path[-1])
-            row = self._model.extend(node.path[-1:], 1)[0][0]
+            logits, _ = self._model.extend(node.path[-1:], 1)
         else:
-            row = self._catch_up(self._token_ids)
+            new = self._missing(self._token_ids)
+            logits, _ = self._model.extend(new, len(new))
             self._num_committed, self._drafted = len(self._token_ids), []
-        return row[: self._vocab_size]
-
-    def _catch_up(self, token_ids: Sequence[int]) -> Tensor:
-        """Make the cache hold exactly `token_ids`; the logits [vocab] after the last of them."""
-        new = self._missing(token_ids)
-        logits, _ = self._model.extend(new, len(new))
-        return logits[-1]
+        return logits[-1, : self._vocab_size]
 
     def _missing(self, token_ids: Sequence[int]) -> Sequence[int]:
         """Make the cache hold all of `token_ids` but the last one or two (at most WIDTH), and return those."""

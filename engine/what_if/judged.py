@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..analysis.costs import Costs
-from ..analysis.metrics import ratio, seconds_of
+from ..analysis.metrics import seconds_of
 from ..core.errors import UsageError
 from ..core.events import Step
 from ..core.spec import MAX_AUTO_K, LaneSpec, tree_size
@@ -54,10 +54,8 @@ class WhatIf:
     def rates(self) -> dict[str, dict[int, float]]:
         """The same as tokens a second, where that is known."""
         num = len(self.text.token_ids)
-        rates = {name: {k: ratio(num, seconds) for k, seconds in by_k.items()} for name, by_k in self.seconds().items()}
-        return {
-            name: {k: rate for k, rate in by_k.items() if rate} for name, by_k in rates.items() if any(by_k.values())
-        }
+        rates = {name: {k: num / s for k, s in by_k.items() if s} for name, by_k in self.seconds().items()}
+        return {name: by_k for name, by_k in rates.items() if by_k}
 
     def first_right(self) -> dict[str, dict[int, float]]:
         """By drafter of chains of any length: the share of steps, of those that drafted, whose first guess was right,
