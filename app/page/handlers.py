@@ -26,7 +26,6 @@ from ..figures.plots import Chart
 from ..figures.why import compared_of, why
 from ..jobs.backend import TorchBackend
 from ..jobs.frames import frame, frame_json
-from ..jobs.loader import ModelStatus
 from ..jobs.pool import Jobs
 from ..jobs.races import Frames, Stage
 from ..jobs.recorded import Shelf, recorded_view
@@ -306,10 +305,6 @@ class Handlers:
         if pair.lanes is not None:
             return sentences.model_line(asyncio.run(self.backend.of(pair).loader.ask()))
         return sentences.model_line(self.backend.loader.status, chosen=pair.target)
-
-    def status(self, pair: Pair) -> ModelStatus | None:
-        """State of this pair's servers, or of the model that is loaded here."""
-        return self.backend.of(pair).loader.status
 
     def _pair(self, pair_id: object) -> Pair:
         with as_gradio_errors():

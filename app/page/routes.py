@@ -76,7 +76,7 @@ def routes(handlers: Handlers, names: Sequence[str], number: int) -> list[Route]
 
     async def healthy(request: Request) -> Response:
         default = handlers.catalogue.default
-        state = health(handlers.stage.queue, default.target, handlers.status(default))
+        state = health(handlers.stage.queue, default.target, handlers.backend.of(default).loader.status)
         return JSONResponse(state, 200 if state["ready"] else 503)
 
     runs = handlers.runs()
