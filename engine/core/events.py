@@ -170,10 +170,6 @@ def token_ids(events: Iterable[LaneEvent], lane: str) -> list[int]:
 
 
 def text_of(events: Iterable[LaneEvent], lane: str, stop: tuple[str, ...] = ()) -> str:
-    """The text that a lane wrote, without the end token and without the stop string that ended it."""
-    return visible_text("".join(piece for step in steps(events, lane) for piece in step.pieces), stop)
-
-
-def visible_text(text: str, stop: tuple[str, ...]) -> str:
-    """The text before the first stop string, or all of it."""
+    """The text that a lane wrote, without the end token, up to the first stop string."""
+    text = "".join(piece for step in steps(events, lane) for piece in step.pieces)
     return text[: min((place for s in stop if (place := text.find(s)) >= 0), default=len(text))]
