@@ -261,15 +261,12 @@ def _from_command_line(shipped: Sequence[Pair], target: str | None, drafter: str
 
 
 def of_template(shipped: Sequence[Pair], target: str) -> tuple[bool | None, bool | None]:
-    """`chat` and `thinking` of a pair with this target: those of a shipped one, if there is any."""
-    known = next((pair for pair in shipped if pair.target == target), None)
-    return (known.chat, known.thinking) if known else (_has_template(Path(os.path.expanduser(target))), None)
-
-
-def _has_template(folder: Path) -> bool | None:
-    """Whether the tokenizer in this folder has a chat template; None if there is no such folder."""
-    if not folder.is_dir():
-        return None
+    """`chat` and `thinking` of a pair with this target: those of a shipped one, if there is any; else whether the
+    tokenizer in that folder has a template."""
+    if known := [pair for pair in shipped if pair.target == target]:
+        return known[0].chat, known[0].thinking
+    if not (folder := Path(os.path.expanduser(target))).is_dir():
+        return None, None
     config = folder / "tokenizer_config.json"
     inside = config.is_file() and "chat_template" in json.loads(config.read_bytes())
-    return inside or any((folder / f"chat_template.{form}").is_file() for form in ("jinja", "json"))
+    return inside or any((folder / f"chat_template.{form}").is_file() for form in ("jinja", "json")), None

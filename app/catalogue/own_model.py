@@ -83,7 +83,7 @@ def _check_head(head: str, drafter: str, config: Mapping[str, Any], of_target: M
     kind, _, argument = drafter.partition(":")
     given = parse_name(kind, argument)
     try:
-        spec_of(config, head, kind, text_part(of_target)["num_hidden_layers"], given.aux, given.causal)
+        spec_of(config, head, kind, text_part(of_target)["num_hidden_layers"], given)
     except PhotofinishError as error:
         raise UsageError(f"this engine does not read the head {head}: {error}") from error
 

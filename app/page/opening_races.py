@@ -12,7 +12,6 @@ from engine.analysis.metrics import race_speedups
 from engine.cache import read_json, write_json
 from engine.core.errors import UsageError
 from engine.core.spec import SPECULATIVE
-from engine.core.values import number
 from engine.recordings.recording import Recording, failures, faults
 
 from ..catalogue.catalogue import Catalogue, Pair
@@ -24,7 +23,6 @@ from .controls import preset_values
 
 KEPT = "opening_races.json"  # name in the cache, of ratios by the pairs' ids, by card
 HEADS = ("eagle3", "dflash")
-RATIO = number(0, 1000)
 
 
 class OpeningRaces:
@@ -45,7 +43,7 @@ class OpeningRaces:
         if (card := self._catalogue().card) != self._card:
             kept = (read_json(KEPT) or {}).get(card)
             self._card = card
-            self._ratios = {pair: kept[pair] for pair in kept if RATIO.holds(kept[pair])} if kept else {}
+            self._ratios = {pair: ratio for pair, ratio in (kept or {}).items() if isinstance(ratio, float)}
         return self._ratios
 
     def _ended(self, request: RaceRequest, view: RaceView) -> None:
@@ -98,6 +96,5 @@ class OpeningRaces:
 
 def _ratio(recording: Recording) -> float | None:
     """How much faster the drafting lane was than plain decoding; None if it failed or wrote other tokens."""
-    if failures(recording) or faults(recording):
-        return None
-    return race_speedups(recording.events, recording.spec.lanes).get(SPECULATIVE)
+    is_good = not (failures(recording) or faults(recording))
+    return race_speedups(recording.events, recording.spec.lanes).get(SPECULATIVE) if is_good else None

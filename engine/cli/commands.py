@@ -70,8 +70,7 @@ def _race(options: Namespace) -> int:
     def make(progress: Progress) -> Any:
         if spec is None:
             return _race_of_servers(servers, options, params, text)
-        thinking = False if options.no_thinking else None
-        encode = partial(encode_prompt, text=text, chat=options.chat, thinking=thinking)
+        encode = partial(encode_prompt, text=text, chat=options.chat, thinking=False if options.no_thinking else None)
         return set_up(options, spec, encode, progress)
 
     recording = run(make, options.tables)

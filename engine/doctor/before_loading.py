@@ -80,7 +80,7 @@ def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iter
 
 def _spec(kind: str, name: HeadName, head: Files, target: Files) -> HeadSpec:
     num_layers = text_part(target.config).get("num_hidden_layers") or 0
-    return spec_of(head.config, head.name, kind, num_layers, name.aux, name.causal)
+    return spec_of(head.config, head.name, kind, num_layers, name)
 
 
 def _unknown(kind: str, name: HeadName, head: Files, target: Files, error: UsageError) -> Finding:

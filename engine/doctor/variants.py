@@ -58,7 +58,7 @@ def variants(
     """The variants of the head in this folder, as long as the context lasts, and which could not be made. embedding:
     the target's, [vocab, hidden]."""
     num_layers = text_part(target.config)["num_hidden_layers"]
-    spec = spec_of(head.config, head.name, kind, num_layers, name.aux, name.causal)
+    spec = spec_of(head.config, head.name, kind, num_layers, name)
     candidates = [
         Variant(
             f"{kind}:{folder}#aux={_comma(ids)}",

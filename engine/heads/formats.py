@@ -17,6 +17,7 @@ from typing import Any
 from ..core.errors import UsageError, in_a_line
 from .fields import DFLASH_CONFIG, EAGLE_CONFIG, SPECULATORS, USUAL, all_slide, check_fields, layers_config
 from .head_spec import KINDS, SLIDING, HeadSpec
+from .names import SHIPPED, HeadName
 
 DFLASH = "DFlashDraftModel"
 
@@ -26,23 +27,17 @@ class NoHeadError(UsageError):
 
 
 def spec_of(
-    config: Mapping[str, Any],
-    name: str,
-    kind: str,
-    num_target_layers: int,
-    aux: tuple[int, ...] = (),
-    causal: bool | None = None,
+    config: Mapping[str, Any], name: str, kind: str, num_target_layers: int, given: HeadName = SHIPPED
 ) -> HeadSpec:
     """The spec of the head `name`.
 
     config: its config.json.
     kind: eagle3 or dflash.
-    aux: overrides which hidden states it reads.
-    causal: overrides the mask inside a DFlash block.
+    given: its name's options, which override that.
 
     Raises UsageError if this describes no head of that kind, or makes no sense."""
     try:
-        spec = _spec(config, num_target_layers, aux, causal)
+        spec = _spec(config, num_target_layers, given)
     except UsageError:
         raise
     except Exception as error:  # a configuration from anywhere may be wrong in any way
@@ -57,17 +52,17 @@ def spec_of(
     return spec
 
 
-def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...], causal: bool | None) -> HeadSpec:
+def _spec(config: Mapping[str, Any], num_target_layers: int, given: HeadName) -> HeadSpec:
     default = (2, num_target_layers // 2, num_target_layers - 3)
     names = list(config.get("architectures") or ())
     if config.get("speculators_model_type") is not None:
-        return _speculators(config, default, aux, causal)
+        return _speculators(config, default, given)
     if "dflash_config" in config or any("DFlash" in name for name in names):
         if names and DFLASH not in names:
             raise NoHeadError(
                 f"a head of architecture {names[0]} is not supported; of its kin this engine does {DFLASH}"
             )
-        return _zlab(config, aux, causal)
+        return _zlab(config, given)
     if not any("agle3" in name for name in names) and not (
         "draft_vocab_size" in config and names in ([], ["LlamaForCausalLM"])
     ):
@@ -88,42 +83,39 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, aux: tuple[int, ...
     if names == ["LlamaForCausalLM"]:  # one, whatever a configuration copied from the target says
         layers["num_hidden_layers"] = 1
     flags = {**config, **{name: own[name] for name in ("norm_before_fc",) if name in own}}
-    return _eagle3(layers, flags, aux or ids)
+    return _eagle3(layers, flags, given.aux or ids)
 
 
-def _speculators(
-    config: Mapping[str, Any], default: tuple[int, ...], aux: tuple[int, ...], causal: bool | None
-) -> HeadSpec:
+def _speculators(config: Mapping[str, Any], default: tuple[int, ...], given: HeadName) -> HeadSpec:
     kind = config["speculators_model_type"]
     if kind not in KINDS:
         raise NoHeadError(f"a speculators head of type {kind!r} is not supported; choose one of: {', '.join(KINDS)}")
     check_fields("config.json", {name: value for name, value in config.items() if name not in USUAL}, SPECULATORS)
-    given = (_integers(config.get(f"{prefix}aux_hidden_state_layer_ids")) for prefix in ("eagle_", ""))
-    ids = aux or next(filter(None, given), default)
+    stated = (_integers(config.get(f"{prefix}aux_hidden_state_layer_ids")) for prefix in ("eagle_", ""))
+    ids = given.aux or next(filter(None, stated), default)
     layers = config["transformer_layer_config"]
     if kind == "eagle3":
         return _eagle3(layers, config, ids)
     anchored = bool(config.get("sample_from_anchor"))
     more = {"block_size": config["block_size"], "window_from_block": True, "sample_from_anchor": anchored}
-    return _dflash(layers, config, ids, causal, bool(config.get("sliding_window_non_causal")), **more)
+    return _dflash(layers, config, ids, given.causal, bool(config.get("sliding_window_non_causal")), **more)
 
 
-def _zlab(config: Mapping[str, Any], aux: tuple[int, ...], causal: bool | None) -> HeadSpec:
+def _zlab(config: Mapping[str, Any], given: HeadName) -> HeadSpec:
     own = config.get("dflash_config") or {}
     check_fields("dflash_config", own, DFLASH_CONFIG)
     values = {**config, **own}
-    ids = aux or tuple(i + 1 for i in _integers(values.get("target_layer_ids")))
+    ids = given.aux or tuple(i + 1 for i in _integers(values.get("target_layer_ids")))
     if not ids:
         raise UsageError(
             "the head's config.json names no target_layer_ids; give the hidden states it reads after #aux="
         )
-    if causal is None:
-        causal = config.get("is_causal")
+    causal = (given.causal, config.get("is_causal"), own.get("causal"))
     return _dflash(
         config,
         values,
         ids,
-        own.get("causal") if causal is None else causal,
+        next((said for said in causal if said is not None), None),
         all_slide(config),
         block_size=values.get("block_size", 16),
         sample_from_anchor=bool(values.get("sample_from_anchor") or values.get("query_zero_predicts_next")),

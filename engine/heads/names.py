@@ -16,6 +16,9 @@ class HeadName:
     causal: bool | None = None
 
 
+SHIPPED = HeadName()
+
+
 def parse_name(kind: str, argument: str) -> HeadName:
     """`SOURCE[#option[&option]]` with options `aux=2,9,15` (which hidden states it reads) and, for DFlash, `causal` or
     `bidirectional` (the mask inside the block; vLLM serves some heads causally that were trained otherwise). Raises

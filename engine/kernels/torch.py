@@ -205,7 +205,7 @@ class Kernels:
         return what_runs(model, {}, {}, "torch's")
 
     def about_device(self) -> dict[str, Any]:
-        """{"type", "name", "threads"} for a recording (threads: the CPU's), and more for some kinds of kernels."""
+        """{"type", "name", "threads"} for a recording; threads: the CPU's."""
         return {"type": self.device.type, "name": cpu_name(), "threads": torch.get_num_threads()}
 
     def free_bytes(self) -> int:

@@ -30,10 +30,10 @@ ROWS = 3
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 
 
-def fuse_layers(model: nn.Module, by_layer_norm: bool) -> int:
-    """Replace norms and MLPs below `model` by their equals, in place; returns how many. Call it before linears are
-    packed. by_layer_norm: an RMSNorm becomes a layer norm over [x, -x], as torch has no other kernel on the CPU."""
-    return replace_modules(model, lambda child: fused_norm(child, by_layer_norm) or fused_mlp(child))
+def fuse_layers(model: nn.Module, by_layer_norm: bool) -> None:
+    """Replace norms and MLPs below `model` by their equals, in place. Call it before linears are packed. by_layer_norm:
+    an RMSNorm becomes a layer norm over [x, -x], as torch has no other kernel on the CPU."""
+    replace_modules(model, lambda child: fused_norm(child, by_layer_norm) or fused_mlp(child))
 
 
 def join_projections(model: nn.Module) -> None:

@@ -13,7 +13,6 @@ from ..core.errors import UsageError, in_a_line
 from ..heads.build_head import build
 from ..heads.compact import restored, with_output
 from ..heads.formats import spec_of
-from ..heads.head_spec import HeadSpec
 from ..heads.names import HeadName
 from ..heads.shapes import renamed
 from ..kernels.weak import weak_call
@@ -38,7 +37,8 @@ def _load(kind: str, name: HeadName, target: LoadedModel, progress: Progress) ->
     progress(f"reading the {kind} head", None)
     folder = find(name.source, progress).folder if name.source else _bundled(kind, target)
     with quiet():
-        spec, tensors = read_spec(folder, kind, prepared.shape.num_layers, name.aux, name.causal), read_tensors(folder)
+        config, tensors = read_published(folder / "config.json"), read_tensors(folder)
+        spec = spec_of(config, str(folder), kind, prepared.shape.num_layers, name)
     embedding: Any = model.get_input_embeddings().weight
     head: Any = build(spec, with_output(tensors, spec, embedding), prepared.shape.hidden_size, prepared.vocab_size)
     head.lend(embedding, weak_call(model.get_output_embeddings))
@@ -65,13 +65,6 @@ def _bundled(kind: str, target: LoadedModel) -> Path:
             "assets/heads; give a head after a colon"
         )
     return folder
-
-
-def read_spec(
-    folder: Path, kind: str, num_target_layers: int, aux: tuple[int, ...] = (), causal: bool | None = None
-) -> HeadSpec:
-    """The spec of the head in a folder; arguments and errors as for `formats.spec_of`."""
-    return spec_of(read_published(folder / "config.json"), str(folder), kind, num_target_layers, aux, causal)
 
 
 def read_tensors(folder: Path) -> dict[str, Tensor]:

@@ -14,9 +14,11 @@ from engine.core.errors import UsageError
 from engine.drafters.eagle3 import Eagle3Drafter
 from engine.heads.build_head import build
 from engine.heads.eagle3 import Eagle3Head
+from engine.heads.formats import spec_of
 from engine.heads.head_layers import rope_table
-from engine.loading.load_head import read_spec, read_tensors
+from engine.loading.load_head import read_tensors
 from engine.loading.loading import LoadedModel, load
+from engine.loading.random_targets import read_published
 from engine.progress import silent
 from engine.training import losses
 from engine.training.features import Features
@@ -145,7 +147,7 @@ def test_a_head_begins_where_another_ended(features, tmp_path):
     for parameter in first.parameters():
         parameter.data.normal_(generator=torch.Generator().manual_seed(1))
     save_head(first, tmp_path, "t", 3, torch.float32)
-    spec = read_spec(tmp_path, "eagle3", 6)
+    spec = spec_of(read_published(tmp_path / "config.json"), "", "eagle3", 6)
     again = build(spec, read_tensors(tmp_path), 128, 2048)
     assert again.target_ids.tolist() == first.target_ids.tolist()
     assert {n: v.tolist() for n, v in again.named_parameters()} == {n: v.tolist() for n, v in first.named_parameters()}
@@ -227,7 +229,7 @@ def test_the_command_trains_from_text_to_head(tmp_path, capsys):
     assert "--steps" in capsys.readouterr().err
     assert main([*command, "--steps", "3"]) == 0
     assert "tokens a step" in capsys.readouterr().out
-    assert read_spec(out, "eagle3", 6).hidden_layers == LAYERS
+    assert spec_of(read_published(out / "config.json"), "", "eagle3", 6).hidden_layers == LAYERS
     assert main([*command, "--steps", "5"]) == 0
     assert [json.loads(line)["step"] for line in (out / "log.jsonl").read_text().splitlines()] == [3, 5]
 

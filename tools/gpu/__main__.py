@@ -41,14 +41,12 @@ FAULTS = ("failed", "killed", "wrong")
 @dataclass(frozen=True)
 class Planned:
     """A part of a call. about: what it measures. run: "module:function" or "module:function:argument". limit_s: it is
-    killed after that long. rung: one of RUNGS. decides: where it fails, Triton's kernels are taken to be broken.
-    on_clock: the call's time runs; else it only has to end within a command."""
+    killed after that long. rung: of RUNGS. on_clock: its time is the call's; else it need only end within a command."""
 
     about: str
     run: str
     limit_s: float
     rung: str = "triton"
-    decides: bool = False
     on_clock: bool = True
 
 
@@ -57,14 +55,14 @@ IMPORTS = Planned("torch, triton, transformers, off the clock", "tools.gpu.part:
 CALLS: dict[int, dict[str, Planned]] = {
     1: {
         "imports": IMPORTS,
-        "trial": Planned("each part of the kernels, as a load tries them", "tools.gpu.trial:trial", 75, decides=True),
-        "race": Planned("`engine race` of the trained fixture", f"{RACES}:one", 50, decides=True),
-        "races": Planned("ten races of it in one process", f"{RACES}:ten", 60, decides=True),
+        "trial": Planned("each part of the kernels, as a load tries them", "tools.gpu.trial:trial", 75),
+        "race": Planned("`engine race` of the trained fixture", f"{RACES}:one", 50),
+        "races": Planned("ten races of it in one process", f"{RACES}:ten", 60),
         "race-8b": Planned("Qwen3-8B's shape: waiting, races, steps, a profile", f"{BIG}:races:Qwen/Qwen3-8B", 375),
     },
     2: {
         "imports": IMPORTS,
-        "correctness": Planned("fixtures: tokens and bits of every drafter", f"{RACES}:correctness", 100, decides=True),
+        "correctness": Planned("fixtures: tokens and bits of every drafter", f"{RACES}:correctness", 100),
         "correctness-torch": Planned("the same on torch's kernels", f"{RACES}:correctness", 90, "graphs"),
         "race-9b": Planned("Qwen3.5-9B's shape, like 8B's", f"{BIG}:races:Qwen/Qwen3.5-9B", 185),
     },
@@ -91,20 +89,11 @@ class Session:
         self._write()
 
     def run_all(self, parts: Mapping[str, Planned]) -> None:
-        """In their order. What fails on Triton's kernels runs on torch's next. Once a part that decides has failed, the
-        others run on torch's first, and on Triton's at the end."""
-        later, is_broken = {}, False
+        """In their order. What fails on Triton's kernels runs on torch's, as a load does whose trial fails."""
         for name, part in parts.items():
-            if is_late := is_broken and part.rung == "triton":
-                later[name] = part
-            else:
-                self._run(name, part)
-            fails = not is_late and self.parts[name]["state"] in FAULTS  # one that ran out of time may have been slow
-            is_broken |= fails and part.decides
-            if part.rung == "triton" and (is_late or fails):
-                self._run(f"{name}-graphs", replace(part, rung="graphs"))
-        for name, part in later.items():
             self._run(name, part)
+            if part.rung == "triton" and self.parts[name]["state"] in FAULTS:  # one that ran out of time may be slow
+                self._run(f"{name}-graphs", replace(part, rung="graphs"))
 
     def _run(self, name: str, part: Planned) -> None:
         rung, started = part.rung, time.monotonic()

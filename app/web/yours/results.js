@@ -3,7 +3,6 @@
 
 import { oneLine, plural, times } from "../base/text.js";
 
-const RUNNING = ["asked", "waiting", "racing", "running"];
 // state: idle, asked, or its frames'; frame: the last one; source: its prompts, null for the run's own; servers: their
 // addresses, see `namedServers`; is: what it is of, see `subjectOf`
 const none = () => ({ state: "idle", frame: null, source: null, servers: {}, is: null });
@@ -16,7 +15,7 @@ export const latest = { current: "study" };
 export function subjectOf(kind, { servers, report, ran_on: ranOn }) {
   return (kind === "study" && report?.said.on_servers ? ranOn?.machine : servers || report?.target) ?? null;
 }
-export const isRunning = (kind) => RUNNING.includes(results[kind].state);
+export const isRunning = (kind) => ["asked", "waiting", "racing"].includes(results[kind].state);
 export const running = () => KINDS.find(isRunning) ?? null;
 const isShown = (kind) => results[kind].frame !== null
   && (kind === latest.current || (results[kind].is !== null && results[kind].is === results[latest.current].is));

@@ -41,9 +41,9 @@ def onednn_packs(dtype: torch.dtype) -> bool:
     return dtype == torch.float32
 
 
-def pack(module: Any) -> int:
+def pack(module: Any) -> None:
     """Replace every nn.Linear below `module` that some kernel here takes, and a model's decoder that can be compiled,
-    in place; returns the number of linears outside of it. A tied embedding keeps its own copy."""
+    in place. A tied embedding keeps its own copy."""
     if reason_against_decoder(module) is None:
         module.model = NativeDecoder(module.model)
 
@@ -54,7 +54,7 @@ def pack(module: Any) -> int:
             return NativeLinear(child)
         return PackedLinear(child) if onednn_packs(child.weight.dtype) else None
 
-    return replace_modules(module, replaced)
+    replace_modules(module, replaced)
 
 
 # Draft heads

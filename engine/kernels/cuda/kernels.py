@@ -234,11 +234,7 @@ class CudaKernels(TritonKernels):
         return super().identity(model) | about
 
     def about_device(self) -> dict[str, Any]:
-        """Also whether torch may choose cuDNN's attention, which makes a plan for every shape in every thread."""
-        return super().about_device() | {
-            "name": torch.cuda.get_device_name(self.device),
-            "cudnn_attention": "on" if torch.backends.cuda.cudnn_sdp_enabled() else "off",
-        }
+        return super().about_device() | {"name": torch.cuda.get_device_name(self.device)}
 
     def free_bytes(self) -> int:
         return (

@@ -275,7 +275,7 @@ def test_packing_does_what_it_can():
     model = nn.ModuleDict({"even": linear_of(10, 8), "odd": linear_of(10, 9), "wide": nn.Linear(8, 10)})
     model, packs = model.requires_grad_(False), onednn_packs(torch.bfloat16)
     plain = copy.deepcopy(model)
-    assert pack(model) == 2 + packs
+    pack(model)
     assert [type(part) for part in model.values()] == [NativeLinear, PackedLinear if packs else nn.Linear, PackedLinear]
     for name, k, dtype in (("even", 8, torch.bfloat16), ("odd", 9, torch.bfloat16), ("wide", 8, torch.float32)):
         x = random(3, k).to(dtype)
