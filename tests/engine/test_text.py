@@ -3,6 +3,7 @@ model's): prompts, pieces and endings."""
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.core.errors import TemplateError, UsageError
-from engine.core.events import Prompt, visible_text
+from engine.core.events import LaneEvent, Prompt, text_of
 from engine.core.spec import SamplingParams, paths
 from engine.doctor.checkup import Checkup
 from engine.hardware.environment import circumstances
@@ -23,6 +24,7 @@ from engine.text import (
     encode_prompt,
     end_token_ids,
 )
+from tests.helpers.races import a_step
 from tests.helpers.tiny import TRAINED, prepared
 from tests.helpers.tokenizers_of import EVERY_KIND, encode, sentencepiece, tokenizer_of
 
@@ -296,8 +298,9 @@ def test_a_completion_ends_at_the_same_token_however_steps_are_cut(kind, data):
 
 
 @given(TEXT, st.lists(st.text("ab, ", min_size=1, max_size=3), max_size=3))
-def test_visible_text_is_what_stands_before_every_stop_string(text, stop):
+def test_a_lanes_text_is_what_stands_before_every_stop_string(text, stop):
     """The stop string, or text after it, would be shown."""
-    shown = visible_text(text, tuple(stop))
+    lane = [LaneEvent("a", 0.0, replace(a_step(1.0), pieces=tuple(text)))]
+    shown = text_of(lane, "a", tuple(stop))
     assert text.startswith(shown) and not any(s in shown for s in stop)
     assert shown == text or any(text.startswith(s, len(shown)) for s in stop)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from engine.core.errors import UsageError
 from engine.heads.build_head import build
 from engine.heads.compact import with_output
-from engine.heads.names import parse_name
+from engine.heads.names import HeadName, parse_name
 from engine.heads.shapes import OUTPUT
-from engine.loading.load_head import load_head, read_spec, read_tensors
+from engine.loading.load_head import load_head, read_tensors
 from engine.loading.loading import DEFAULT_TARGET
 from engine.progress import silent
 from engine.training.new_head import save_head
-from tests.helpers.heads import HEADS, NUM_LAYERS, SIZE, VOCAB, config_for, formats_target, made, random_head, save
+from tests.helpers.heads import HEADS, SIZE, VOCAB, config_for, formats_target, made, random_head, save, spec_in
 from tests.helpers.trained import context, trained
 
 
@@ -99,9 +99,9 @@ UNUSED = {"sliding_window": 131072, "use_sliding_window": False, "max_window_lay
 def test_layer_ids_of_original_heads(more, layers, tmp_path):
     """Hidden states one layer off would cost most of the acceptance, and show nowhere."""
     (tmp_path / "config.json").write_text(json.dumps(config_for("original", more)))
-    spec = read_spec(tmp_path, "eagle3", NUM_LAYERS)
+    spec = spec_in(tmp_path, "eagle3")
     assert spec.hidden_layers == layers and spec.windows == [None] and spec.layers.model_type == "llama"
-    assert read_spec(tmp_path, "eagle3", NUM_LAYERS, aux=(0, 6, 1)).hidden_layers == (0, 6, 1)
+    assert spec_in(tmp_path, "eagle3", HeadName(aux=(0, 6, 1))).hidden_layers == (0, 6, 1)
 
 
 # --- vocabularies
@@ -115,7 +115,7 @@ def test_a_padded_vocabulary(num_rows, expected, zeros, tmp_path):
     head_file = random_head("eagle3", config=vocab[0], layers=vocab[1], own=num_rows, without=("d2t", "t2d"))
     head_file.tensors.update({"d2t": torch.zeros(num_rows, dtype=torch.long)} if zeros else {})
     save(tmp_path / "head", *head_file)
-    head = build(read_spec(tmp_path / "head", "eagle3", NUM_LAYERS), read_tensors(tmp_path / "head"), SIZE, VOCAB)
+    head = build(spec_in(tmp_path / "head", "eagle3"), read_tensors(tmp_path / "head"), SIZE, VOCAB)
     assert head.lm_head.out_features == min(num_rows, VOCAB) and head.embed_tokens is not None
     assert head.embed_tokens.num_embeddings >= VOCAB
     assert head.target_ids is None if expected is None else torch.equal(head.target_ids, torch.arange(expected))
@@ -160,7 +160,7 @@ def test_a_compact_head_is_the_head(kind, tmp_path):
     """What ships would draft otherwise than what was trained: other words, weights off by more than 8 bits, or divided
     by 0, norms off by more than 16, or the target's output rows in the place of trained ones."""
     folder = save(tmp_path / "head", *random_head(kind, config={"draft_vocab_size": 96}))
-    head = build(read_spec(folder, kind, NUM_LAYERS), read_tensors(folder), SIZE, VOCAB)
+    head = build(spec_in(folder, kind), read_tensors(folder), SIZE, VOCAB)
     embedding = formats_target().model.get_input_embeddings().weight
     head.lend(embedding)
     head.lm_head.weight.data.copy_(embedding[head.target_ids])
@@ -168,7 +168,7 @@ def test_a_compact_head_is_the_head(kind, tmp_path):
     save_head(head, tmp_path / "whole", "t", 3)
     save_head(head, tmp_path / "compact", "t", 3, compact=True)
     size = {name: (tmp_path / name / "model.safetensors").stat().st_size for name in ("whole", "compact")}
-    spec = read_spec(tmp_path / "compact", kind, NUM_LAYERS)
+    spec = spec_in(tmp_path / "compact", kind)
     tensors = read_tensors(tmp_path / "compact")
     assert replace(spec, layers=head.spec.layers) == replace(head.spec, tied_output=True) and OUTPUT not in tensors
     assert size["compact"] < 0.6 * size["whole"]
@@ -182,5 +182,5 @@ def test_a_compact_head_is_the_head(kind, tmp_path):
         assert bool((error <= 0.51 * step + 0.008 * value.abs()).all()), name
     head.lm_head.weight.data += 0.1
     save_head(head, tmp_path / "trained", "t", 3, compact=True)
-    spec = read_spec(tmp_path / "trained", kind, NUM_LAYERS)
+    spec = spec_in(tmp_path / "trained", kind)
     assert not spec.tied_output and OUTPUT in with_output(read_tensors(tmp_path / "trained"), spec, embedding)

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from engine.core.errors import UsageError
 from engine.heads.build_head import build
 from engine.heads.compact import with_output
-from engine.loading.load_head import read_spec, read_tensors
+from engine.loading.load_head import read_tensors
 from engine.training.new_head import save_head
 from tests.helpers.heads import (
     DFLASH_CONFIG,
     FORMAT_FIELDS,
     FORMATS,
     HEADS,
-    NUM_LAYERS,
     SIZE,
     VOCAB,
     changed,
@@ -31,6 +30,7 @@ from tests.helpers.heads import (
     random_head,
     read,
     save,
+    spec_in,
 )
 
 
@@ -164,7 +164,7 @@ def test_kin_that_compute_otherwise_are_refused(format, more, match, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config_for(format, more)))
     for kind in HEADS:
         with pytest.raises(UsageError, match=match):
-            read_spec(tmp_path, kind, NUM_LAYERS)
+            spec_in(tmp_path, kind)
 
 
 @given(
@@ -186,7 +186,7 @@ def test_no_configuration_is_a_traceback(tmp_path_factory, value, data):
     (folder / "config.json").write_text(json.dumps(config))
     for kind in HEADS:
         try:
-            spec = read_spec(folder, kind, NUM_LAYERS)
+            spec = spec_in(folder, kind)
         except UsageError:
             continue
         assert spec.kind == kind
@@ -239,12 +239,12 @@ def in_four_bits(config: dict[str, Any]) -> None:
 def test_a_compact_head_that_does_not_fit_is_refused(config, tensors, num_words, match, tmp_path):
     """Codes would be taken for weights, or a head draft with rows that are not its own."""
     plain = save(tmp_path / "plain", *random_head("eagle3"))
-    head = build(read_spec(plain, "eagle3", NUM_LAYERS), read_tensors(plain), SIZE, VOCAB)
+    head = build(spec_in(plain, "eagle3"), read_tensors(plain), SIZE, VOCAB)
     embedding = formats_target().model.get_input_embeddings().weight
     head.lend(embedding, torch.nn.Identity())
     head.lm_head.weight.data.copy_(embedding[head.target_ids])
     save_head(head, tmp_path / "whole", "t", 3, compact=True)
     folder = changed(tmp_path / "whole", tmp_path / "changed", config, tensors)
     with pytest.raises(UsageError, match=match):
-        spec, read = read_spec(folder, "eagle3", NUM_LAYERS), read_tensors(folder)
+        spec, read = spec_in(folder, "eagle3"), read_tensors(folder)
         build(spec, with_output(read, spec, embedding[:num_words]), SIZE, VOCAB)

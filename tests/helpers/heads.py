@@ -18,9 +18,12 @@ from engine.core.events import Step
 from engine.core.interfaces import Node
 from engine.drafters.eagle3 import HostEagle3Drafter
 from engine.heads.formats import spec_of
+from engine.heads.head_spec import HeadSpec
+from engine.heads.names import SHIPPED, HeadName
 from engine.heads.shapes import _parameters
 from engine.kernels.cpu.packing import pack_head
 from engine.loading.loading import LoadedModel, ModelInfo
+from engine.loading.random_targets import read_published
 from engine.runner.prepare import prepare
 from engine.runner.target import StaticTarget
 from tests.helpers import FIXTURES
@@ -223,6 +226,11 @@ def save(folder: Path, config: Mapping[str, Any] | str, tensors: Mapping[str, Te
     (folder / "config.json").write_text(config if isinstance(config, str) else json.dumps(config))
     save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
     return folder
+
+
+def spec_in(folder: Path, kind: str, given: HeadName = SHIPPED) -> HeadSpec:
+    """The spec of a head in a folder, for a target of these helpers' size."""
+    return spec_of(read_published(folder / "config.json"), str(folder), kind, NUM_LAYERS, given)
 
 
 def changed(source: Path, folder: Path, config: Any = None, tensors: Any = None) -> Path:

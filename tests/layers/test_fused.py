@@ -88,7 +88,7 @@ def test_an_mlp_that_does_something_else_is_left_alone():
     model["hooked"].register_forward_hook(lambda module, args, out: out + 1)
     model["patched"].forward = lambda x: x
     model["quantized"].gate_proj.forward = lambda x: x
-    assert fuse_layers(model, True) == 1
+    fuse_layers(model, True)
     assert [name for name, child in model.items() if isinstance(child, FusedMLP)] == ["same"]
     assert fused_mlp(nn.Linear(2, 2)) is None
 

@@ -126,7 +126,7 @@ def test_the_answer_on_servers_is_of_one_user_and_heeds_load_and_check_up() -> N
 
 SHOWN = """(of, latestKind, runs) => {
     for (const kind of KINDS) Object.assign(results[kind],
-        { frame: kind in of ? {} : null, is: of[kind] ?? null, state: kind === runs ? "running" : "finished" });
+        { frame: kind in of ? {} : null, is: of[kind] ?? null, state: kind === runs ? "racing" : "finished" });
     latest.current = latestKind;
     const said = saidOfServers(Object.fromEntries(KINDS.map((kind) => [kind, { summary: () => "said" }])));
     return [shownKinds(), KINDS.filter((kind) => said[kind])];
