@@ -254,9 +254,8 @@ def _is_offered(text: str, offered: tuple[str, ...]) -> bool:
 def _from_command_line(shipped: Sequence[Pair], target: str | None, drafter: str | None) -> Pair:
     named, target, drafter = drafter is not None, target or DEFAULT_TARGET, drafter or CHEAPEST[0]
     check_drafter(drafter)
-    note = "Chosen on the command line."
+    title, note = f"{target} + {drafter}", "Chosen on the command line."
     chat, thinking = of_template(shipped, target)
-    title = f"{target} + {drafter}"
     return Pair("command-line", title, target, drafter, CHEAPEST[1], note, chat, named=named, thinking=thinking)
 
 

@@ -35,7 +35,7 @@ class Machine:
     gpu_bytes: free GPU memory according to torch; None until it has answered, 0 if it cannot use a GPU.
     gpu_dtype: default dtype of weights on the GPU.
     captures_experts: whether steps of a mixture of experts can be graphs there.
-    card: the GPU and what runs on it, for numbers that were measured there; "" if there is none.
+    card: the GPU, dtype, torch's version and our commit, for numbers measured with these; "" if there is no GPU.
     no_gpu: why the GPU is not used, if known.
     configs: each repository's config.json, or why it is unavailable; empty until the hub has answered."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.core.errors import UsageError
 from engine.doctor.findings import Finding, is_faulty
+from engine.hardware.environment import commit
 from engine.progress import Progress
 from engine.text import encode_prompt
 
@@ -59,12 +60,11 @@ class TorchBackend:
             raise UsageError(why)
         if kernels.on_host:
             return {"gpu_bytes": 0}
-        return {
-            "gpu_bytes": kernels.free_bytes(),
-            "gpu_dtype": kernels.best_dtype(),
-            "captures_experts": kernels.captures_experts,
-            "card": f"{kernels.about_device()['name']}, torch {metadata.version('torch')}",
-        }
+        dtype = kernels.best_dtype()
+        chosen, torch = dtype if self._dtype == "auto" else self._dtype, f"torch {metadata.version('torch')}"
+        card = ", ".join(filter(None, (kernels.about_device()["name"], chosen, torch, commit())))
+        about = {"gpu_bytes": kernels.free_bytes(), "gpu_dtype": dtype, "captures_experts": kernels.captures_experts}
+        return about | {"card": card}
 
     def room(self) -> Room:
         """What another model may take of this page's device, instead of the one that is loaded. Imports torch."""

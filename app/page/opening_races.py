@@ -1,8 +1,7 @@
 """On a GPU, the drafter that a page opens with: the fastest in a race of the opening example on this card.
 
-A race counts if its settings are those that the page opens with for that pair. After a visitor's first race, every
-other kind of draft head races once by itself, as long as nobody waits; until then the page opens with the first pair
-that fits."""
+A race counts if its settings are those that the page opens with for that pair, and nothing in it warns of its ratio.
+After a visitor's first race, every other kind of draft head races once by itself, as long as nobody waits."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,7 +26,7 @@ HEADS = ("eagle3", "dflash")
 
 class OpeningRaces:
     """Which draft head is fastest for the default target. stage: runs the races. catalogue: what is on offer, as if
-    none had raced. To be used from one event loop."""
+    none had raced. To be used from one event loop, but for `ratios`."""
 
     def __init__(self, stage: Stage, catalogue: Callable[[], Catalogue]) -> None:
         self._stage, self._catalogue = stage, catalogue
@@ -41,14 +40,15 @@ class OpeningRaces:
     def ratios(self) -> dict[str, float]:
         """Ratios of this card's races, by the pairs' ids."""
         if (card := self._catalogue().card) != self._card:
-            kept = (read_json(KEPT) or {}).get(card)
+            kept = ((read_json(KEPT) or {}).get(card) or {}).items()
+            self._ratios = {pair: ratio for pair, ratio in kept if isinstance(ratio, float)}
             self._card = card
-            self._ratios = {pair: ratio for pair, ratio in (kept or {}).items() if isinstance(ratio, float)}
         return self._ratios
 
     def _ended(self, request: RaceRequest, view: RaceView) -> None:
         """Note a race that is over; after one that ran to its end, those that are missing run."""
-        own, self._running = request is self._running, None
+        if own := request is self._running:
+            self._running = None
         ratio = _ratio(view.recording) if view.state == "finished" and view.recording else None
         for pair in self._rivals():
             usual = self._request(pair)
@@ -81,10 +81,9 @@ class OpeningRaces:
         """The first pair with each kind of head for the default target; none where the CPU races, or where the drafter
         was named by the operator."""
         catalogue = self._catalogue()
-        default = catalogue.default
-        if not catalogue.card or default.named:
+        if not catalogue.card or catalogue.default.named:
             return []
-        rivals = [pair for pair in reversed(catalogue.runnable) if pair.target == default.target]
+        rivals = [pair for pair in reversed(catalogue.runnable) if pair.target == catalogue.default.target]
         firsts = {pair.drafter.partition(":")[0]: pair for pair in rivals}
         return [firsts[kind] for kind in HEADS if kind in firsts]
 
@@ -95,6 +94,8 @@ class OpeningRaces:
 
 
 def _ratio(recording: Recording) -> float | None:
-    """How much faster the drafting lane was than plain decoding; None if it failed or wrote other tokens."""
-    is_good = not (failures(recording) or faults(recording))
+    """How much faster the drafting lane was than plain decoding; None if it failed, wrote other tokens, or looped, or
+    if the machine was disturbed. (To copy is the example's task.)"""
+    warnings = {caution["kind"] for caution in recording["cautions"]} - {"copies"}
+    is_good = not (failures(recording) or faults(recording) or warnings)
     return race_speedups(recording.events, recording.spec.lanes).get(SPECULATIVE) if is_good else None

@@ -190,8 +190,9 @@ def test_the_backends_memory_and_dtype_are_the_devices_own(monkeypatch):
     members |= {"best_dtype": lambda self: "float32", "about_device": lambda self: {"name": "a card"}}
     monkeypatch.setattr("engine.kernels.choose.choose", lambda device: type("K", (), members)())
     about = {"gpu_bytes": 7, "gpu_dtype": "float32", "captures_experts": False}
-    assert TorchBackend().gpu() == about | {"card": f"a card, torch {metadata.version('torch')}"}
-    assert replace(Machine(), **TorchBackend().gpu()).gpu_bytes == 7, "all of it is a machine's"
+    monkeypatch.setattr("app.jobs.backend.commit", lambda: "abc")
+    assert TorchBackend().gpu() == about | {"card": f"a card, float32, torch {metadata.version('torch')}, abc"}
+    assert replace(Machine(), **TorchBackend("float16").gpu()).card.startswith("a card, float16"), "other times"
     monkeypatch.setattr("engine.kernels.usable.why_unused", lambda: "its driver is too old")
     with pytest.raises(UsageError, match="its driver is too old"):
         TorchBackend().gpu()

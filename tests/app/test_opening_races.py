@@ -39,6 +39,7 @@ class Backend(StagedBackend):
     def __init__(self, **seconds: float) -> None:
         super().__init__({})
         self.seconds, self.verdict, self.loads_s = {"eagle3": 0.015, "dflash": 0.01, "ngram": 0.01} | seconds, "", 0.0
+        self.disturbed: set[str] = set()
 
     def prepare(self, order: Any, progress: Any) -> StagedRace:
         kind = order.spec.lanes[-1].drafter.partition(":")[0]
@@ -46,6 +47,7 @@ class Backend(StagedBackend):
         self.prepare_s = self.loads_s if kind == "dflash" else 0.0
         if self.verdict and kind == "dflash":
             self.recording["verdicts"]["speculative"]["kind"] = self.verdict
+        self.recording |= {"waited_share": 0.7} if kind in self.disturbed else {}
         return super().prepare(order, progress)
 
 
@@ -124,6 +126,17 @@ async def test_a_head_that_fails_opens_no_page(verdict: str) -> None:
         await page.race(page.opening())
         await page.idle()
     assert page.catalogue.default.id == EAGLE3 and page.raced == ["eagle3", "dflash", "eagle3"]
+
+
+@in_loop
+async def test_a_ratio_that_its_race_warns_of_is_not_quoted() -> None:
+    """A machine that was busy for a moment would choose the drafter, and the page show a number that is none."""
+    page = Page(Backend())
+    page.backend.disturbed = {"dflash"}
+    await page.race(page.opening())
+    await page.idle()
+    assert page.raced == ["eagle3", "dflash"] and set(page.races.ratios) == {EAGLE3}
+    assert page.catalogue.default.id == EAGLE3
 
 
 @in_loop

@@ -56,9 +56,9 @@ class Difference:
 
 
 def classify(ours: str, theirs: str, plain: Odds, drafting: Odds) -> tuple[str, float | None]:
-    """One of KINDS, and the margin. ours, theirs: the token that the plain server wrote, and what the speculative one
-    wrote in its place. plain, drafting: what each server says of the next token, for an answer of one token, which
-    nobody drafts."""
+    """One of KINDS, and the margin. ours, theirs: the first token of the plain and of the speculative server that
+    differs. plain, drafting: how likely each server finds tokens there when it answers with one, which nobody drafts.
+    """
     if not plain:
         return UNKNOWN, None
     margin = plain[ours] - plain[theirs]
