@@ -1,7 +1,7 @@
 """On a GPU, the drafter that a page opens with: the fastest in a race of the opening example on this card.
 
-A race counts if its settings are those that the page opens with for that pair, and nothing in it warns of its ratio.
-After a visitor's first race, every other kind of draft head races once by itself, as long as nobody waits."""
+After a visitor's first race every kind of head races it once by itself, unwatched and as long as nobody waits, with the
+settings that the page opens with for that pair. A race that warns of its ratio does not count."""
 
 import asyncio
 from collections.abc import Callable
@@ -46,19 +46,16 @@ class OpeningRaces:
         return self._ratios
 
     def _ended(self, request: RaceRequest, view: RaceView) -> None:
-        """Note a race that is over; after one that ran to its end, those that are missing run."""
-        if own := request is self._running:
+        """Note the page's own race; after a visitor's that ran to its end, those that are missing run."""
+        if request is self._running:
             self._running = None
-        ratio = _ratio(view.recording) if view.state == "finished" and view.recording else None
-        for pair in self._rivals():
-            usual = self._request(pair)
-            if (request.prompt, request.chat, request.spec) == (usual.prompt, usual.chat, usual.spec):
-                if ratio is not None:
-                    self.ratios[pair.id] = ratio
-                    write_json(KEPT, (read_json(KEPT) or {}) | {self._card: self.ratios})
-                elif own and view.state != "stopped":
-                    self._faulty.add(pair.id)
-        if view.state == "finished" and (self._task is None or self._task.done()):
+            ratio = _ratio(view.recording) if view.state == "finished" and view.recording else None
+            if ratio is not None:
+                self.ratios[request.pair.id] = ratio
+                write_json(KEPT, (read_json(KEPT) or {}) | {self._card: self.ratios})
+            elif view.state != "stopped":
+                self._faulty.add(request.pair.id)
+        elif view.state == "finished" and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._race_missing())
 
     async def _race_missing(self) -> None:
@@ -78,14 +75,14 @@ class OpeningRaces:
                 return
 
     def _rivals(self) -> list[Pair]:
-        """The first pair with each kind of head for the default target; none where the CPU races, or where the drafter
-        was named by the operator."""
+        """The first pair with each kind of head for the default target; none where there is one kind, where the CPU
+        races, or where the drafter was named by the operator."""
         catalogue = self._catalogue()
         if not catalogue.card or catalogue.default.named:
             return []
         rivals = [pair for pair in reversed(catalogue.runnable) if pair.target == catalogue.default.target]
         firsts = {pair.drafter.partition(":")[0]: pair for pair in rivals}
-        return [firsts[kind] for kind in HEADS if kind in firsts]
+        return [firsts[kind] for kind in HEADS] if firsts.keys() >= set(HEADS) else []
 
     def _request(self, pair: Pair) -> RaceRequest:
         """The race that the page opens with for this pair."""
