@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 KINDS = ("eagle3", "dflash")
@@ -64,7 +65,7 @@ class HeadSpec:
     vocab_size: int | None = None
     tied_output: bool = False
 
-    @property
+    @cached_property
     def windows(self) -> list[int | None]:
         """Per layer how far back it sees; None for all."""
         return [self.layers.sliding_window if kind == SLIDING else None for kind in self.layers.layer_types]
