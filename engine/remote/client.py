@@ -4,6 +4,7 @@ Uses httpx, which Gradio brings; its `aiter_raw` gives bytes as they arrive. Tim
 they are parsed."""
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -130,7 +131,8 @@ async def ask(
                             raise first from None
                         bases.pop(0)
                         continue
-                    if error.status == 400 and NEW_LIMIT in str(error) and (question.path, LIMIT) not in refused:
+                    is_chat, is_said = bool(question.messages), error.status == 400 and NEW_LIMIT in str(error)
+                    if is_chat and is_said and (question.path, LIMIT) not in refused:  # others ignore the new name
                         refused.add((question.path, LIMIT))
                         continue
                     if not fields or error.status not in (400, 422):
@@ -249,9 +251,12 @@ def _reason(error: BaseException) -> str:
     if NOT_TLS in str(error):
         return ": what listens there speaks http, not https"
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, socket.gaierror):
+    while cause is not None and (isinstance(cause, ssl.SSLError) or getattr(cause, "errno", None) is None):
         cause = cause.__cause__ or cause.__context__  # anyio suppresses it
-    return "" if cause is None else ": the name of its host cannot be looked up"
+    if isinstance(cause, socket.gaierror):
+        return ": the name of its host cannot be looked up"
+    number = getattr(cause, "errno", errno.ECONNREFUSED)
+    return "" if number == errno.ECONNREFUSED else f": {os.strerror(number)}, says this machine"
 
 
 async def body_of(parts: AsyncIterator[bytes], max_bytes: int, received: bytes = b"") -> bytes:

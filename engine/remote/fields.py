@@ -3,6 +3,7 @@ costs nothing but itself. Pure; standard library only."""
 
 import json
 import math
+import re
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,9 +41,10 @@ def count(value: Any, *path: str | int) -> int | None:
 
 
 def number(value: Any, *path: str | int) -> float | None:
-    """The finite number at this path."""
+    """The finite number at this path; Protobuf's JSON has counts as texts."""
     entry = find(float, value, *path)
     entry = find(int, value, *path) if entry is None else entry
+    entry = float(said) if re.fullmatch("[0-9]{1,10}", said := text(value, *path)) else entry
     return float(entry) if entry is not None and abs(entry) <= MAX_COUNT and math.isfinite(entry) else None
 
 

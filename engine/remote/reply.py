@@ -14,6 +14,7 @@ from .fields import count, counts, find, parsed, text, words_in
 from .odds import Token, tokens_in
 
 DONE = "[DONE]"
+LINE_END = re.compile(rb"\r\n|\n|\r(?=.)", re.DOTALL)  # the last CR that was read may be the first half of an end
 DATA = re.compile(rb"(?:data|error): ?|(?=\{)")  # how lines with data begin
 MAX_EVENT_BYTES = 4 * 1024 * 1024
 MAX_TOKENS_OVER = 1000  # a server that sends this many tokens too many is cut off
@@ -26,7 +27,7 @@ FIELDS = ("text", "content", *THINKING, DETAILS, "refusal")  # where the text of
 # Reasons for an answer's end, of servers and of those whose answers a gateway passes on, in small letters -> ours. With
 # any other one, such as abort, it is not a whole answer.
 ENDS: dict[str, str] = {
-    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "complete"), "stop"),
+    **dict.fromkeys(("stop", "eos", "eos_token", "end_turn", "complete", "repetition"), "stop"),  # the last is vLLM's
     **dict.fromkeys(("tool_calls", "tool_use", "function_call"), "stop"),
     **dict.fromkeys(("stop_sequence", "stop_string"), "stop_string"),
     **dict.fromkeys(("length", "max_tokens", "model_length"), "length"),
@@ -46,21 +47,21 @@ BUFFERED = (
 class Events:
     """Server-sent events from the bytes of a stream, cut anywhere: `feed` takes bytes and returns the data of every
     complete event. Reads what OpenAI's servers use of https://html.spec.whatwg.org/multipage/server-sent-events.html:
-    `data`, and lines that end in LF or CR LF; comments, other fields and events without data are skipped. What no
+    `data`, and lines that end in LF, CR LF or CR; comments, other fields and events without data are skipped. What no
     server may send, some send all the same: no blank line between events of one line of JSON (GLM on Baseten,
-    opencode#27365), and, when they fail, a field `error` (llama.cpp until 2025) or bare JSON (Lemonade), which count as
-    data. Raises RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+    opencode#27365), comments as data (llm-gateway#2053), `[done]`, and, when they fail, a field `error` (llama.cpp
+    until 2025) or bare JSON (Lemonade), which count as data. Raises RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
 
     def __init__(self) -> None:
         self._rest, self._data, self._num_bytes, self._mark = b"", list[bytes](), 0, BOM_UTF8
 
     def feed(self, received: bytes) -> list[str]:
         events = []
-        *lines, self._rest = (self._rest + received).split(b"\n")
+        *lines, self._rest = LINE_END.split(self._rest + received)
         for line in lines:
             line, self._mark = line.removeprefix(self._mark), b""
-            events += self._line(line.removesuffix(b"\r"))
-        if lines and not self._rest and DATA.match(line) and self._is_whole:
+            events += self._line(line)
+        if lines and self._rest in (b"", b"\r") and DATA.match(line) and self._is_whole:
             events += self._event()
         if self._num_bytes + len(self._rest) > MAX_EVENT_BYTES:
             raise RaceError(f"the server sent an event of more than {MAX_EVENT_BYTES // 1024**2} MB")
@@ -82,7 +83,8 @@ class Events:
         if (begins := DATA.match(line)) is None:
             return [] if line else self._event()
         events = self._event() if self._is_whole else []
-        self._data.append(line[begins.end() :])
+        data = line[begins.end() :]
+        self._data.append(data.upper() if data.upper() == DONE.encode() else data)
         self._num_bytes += len(line)
         return events
 
@@ -90,7 +92,8 @@ class Events:
         """What the data so far says, if anything."""
         data, self._data, self._num_bytes = b"\n".join(self._data), [], 0
         try:
-            return list(filter(None, [data.decode("utf-8").strip()]))
+            said = data.decode("utf-8").strip()
+            return [said] if said and not said.startswith(":") else []
         except UnicodeDecodeError as error:
             raise RaceError(f"the server sent an event that is not UTF-8 text (byte {error.start})") from error
 
@@ -126,6 +129,7 @@ class Reply:
     prompt_ids: the prompt's tokens, if the server sends them.
     encoding: in which it was compressed; "" as a rule.
     num_cached: tokens of the prompt that came from a cache, by its usage; None if unknown.
+    num_hidden: tokens of thinking before its first text that it counts and does not show.
     """
 
     chunks: list[Chunk] = field(default_factory=list)
@@ -137,6 +141,7 @@ class Reply:
     ended_s: float | None = None
     encoding: str = ""
     num_cached: int | None = None
+    num_hidden: int = 0
 
     @property
     def token_ids(self) -> tuple[int, ...] | None:
@@ -198,7 +203,7 @@ class Reader:
             return None
         event = parsed(data)
         if not isinstance(event, dict):
-            raise RaceError(f"the server sent an event of {len(data)} characters that is no JSON object")
+            raise RaceError(f"the server sent an event that is no JSON object: {words_in(data)}")
         if event.get("error") or event.get("object") == "error":
             raise RaceError(f"the server ended the stream with an error: {words_in(event) or 'it does not say which'}")
         running, choice, reply = self._usage(event), find(dict, event, "choices", 0), self.reply
@@ -212,7 +217,8 @@ class Reader:
         )
         if reason := text(choice, "finish_reason"):
             if (known := ENDS.get(reason.lower().replace("-", "_"))) is None:
-                raise RaceError(f"the server ended its answer for a reason of its own: {words_in(reason)}")
+                reasons = filter(None, (words_in(reason), words_in(choice)))  # the second is OpenRouter's
+                raise RaceError(f"the server ended its answer for a reason of its own: {': '.join(reasons)}")
             reply.finish_reason = known
         ids = counts(choice, "token_ids") or ()
         tokens = tokens_in(choice)
@@ -261,6 +267,8 @@ class Reader:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         if not reply.num_tokens:
             raise RaceError("the server's answer has no token" + ", by its usage, but text" * bool(reply.text))
+        if reply.thinking or reply.num_hidden + len(reply.chunks) > reply.num_tokens:
+            reply.num_hidden = 0  # it shows its thinking, or counts the thinking where it comes
         reply.drafted = (drafted := reply.drafted) and drafted.of(reply.num_tokens)
         if drafted and not drafted.accepted and len(self._steps) > 1:
             starts, accepted, proposed = zip(*self._steps, strict=True)
@@ -279,6 +287,8 @@ class Reader:
         if num is not None and (num or not self.reply.num_tokens):
             self.reply.num_tokens, self.reply.num_prompt_tokens = num, num_prompt
             self.reply.num_cached = count(usage, "prompt_tokens_details", "cached_tokens")
+            places = ("completion_tokens_details", "reasoning_tokens"), ("reasoning_tokens",)  # the second is SGLang's
+            self.reply.num_hidden = next(filter(None, (count(usage, *place) for place in places)), 0)
         return num or count(event, "timings", "predicted_n")
 
 

@@ -130,8 +130,9 @@ def _final_steps(lane: RemoteLane) -> tuple[list[Step], str]:
         notes.append(f"{UNCOUNTED}: {size}")
     elif not written.has_ids:
         notes.append("it counts its tokens and does not name them: each has the id 0")
+    hidden = f"it does not show its thinking: {written.num_hidden} tokens, which count with its first text"
     refused, buffered = costs(lane.endpoint, lane.question.path), BUFFERED if lane.reply.is_buffered else ""
-    notes += filter(None, (lane.reply.textless, refused, thought(written), buffered))
+    notes += filter(None, (lane.reply.textless, refused, thought(written), hidden * bool(written.num_hidden), buffered))
     if drafted is None:
         says = "it says nothing of drafts"
     elif drafted.num_drafted is None:

@@ -31,6 +31,7 @@ class Written:
     has_ids: bool = True
     num_thinking: int | None = None
     uncounted: list[Chunk] = field(default_factory=list)
+    num_hidden: int = 0
 
     def __post_init__(self) -> None:
         self._hiding, self._text = Hiding(self.secrets), ""
@@ -48,12 +49,13 @@ class Written:
             self.num_thinking = self.ends[-1]
         self._add(num_tokens, chunk.token_ids, chunk.at_s)
 
-    def end(self, num_tokens: int) -> None:
-        """num_tokens: of the whole answer, by usage. Those that came without text belong to the last chunk. Raises
-        RaceError like `take`, and for an answer without tokens."""
+    def end(self, num_tokens: int, num_hidden: int = 0) -> None:
+        """num_tokens: of the whole answer, by usage; num_hidden: see `Reply`. Those that came without text belong to
+        the last chunk. Raises RaceError like `take`, and for an answer without tokens."""
         if not self.at_s:
             raise RaceError("the server's answer has no token")
-        if self.is_estimated(num_tokens):
+        self.num_hidden = num_hidden
+        if self.uncounted and num_tokens != len(self.uncounted):
             self._spread(num_tokens)
         before = self.ends[-1]
         self._add(num_tokens, (), self.at_s[-1])
@@ -63,16 +65,18 @@ class Written:
 
     def is_estimated(self, num_tokens: int) -> bool:
         """Whether the tokens of each chunk of an answer of that many tokens are estimated."""
-        return bool(self.uncounted) and num_tokens != len(self.uncounted)
+        return bool(self.uncounted) and num_tokens - self.num_hidden != len(self.uncounted)
 
     def _spread(self, num_tokens: int) -> None:
-        """Give the chunks an answer's tokens, by the lengths of their texts."""
+        """Give the chunks an answer's tokens: those of hidden thinking to the first, of the others one to each if that
+        is all, else by the lengths of their texts."""
         self.token_ids, self.pieces, self.at_s, self.ends, self.num_thinking = [], [], [], [0], None
         self._hiding, self._text, num = Hiding(self.secrets), "", 0
-        total = sum(len(chunk.text) for chunk in self.uncounted)
-        for chunk in self.uncounted:
-            num += len(chunk.text)
-            self._take(chunk, max(1, round(num_tokens * num / total)))
+        sizes = [len(chunk.text) if self.is_estimated(num_tokens) else 1 for chunk in self.uncounted]
+        each = (num_tokens - self.num_hidden) / sum(sizes)
+        for chunk, size in zip(self.uncounted, sizes, strict=True):
+            num += size
+            self._take(chunk, max(1, self.num_hidden + round(num * each)))
 
     def flush(self) -> None:
         """Text that was kept back, or came without a token of its own, goes to the last token."""

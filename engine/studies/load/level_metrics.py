@@ -31,6 +31,7 @@ class Answer:
     first_s, last_s, latency_s: to the first piece, to the last, to the end. Without text, or if all pieces came at one
         moment, there is neither a first nor a last.
     answer_s: to the first piece of the answer, if thinking came before it.
+    num_hidden: see `Reply`; these tokens came before the first piece.
     num_prompt_tokens: None if the server does not report it.
     num_accepted, num_steps: accepted draft tokens, and verified drafts; None if the server does not report them.
     """
@@ -45,6 +46,7 @@ class Answer:
     answer_s: float | None = None
     num_chunks: int = 0
     has_text: bool = True
+    num_hidden: int = 0
 
 
 def level_metrics(
@@ -58,7 +60,8 @@ def level_metrics(
     total = None if rate is None or None in num_prompt else rate + sum(num or 0 for num in num_prompt) / wall_s
     num_buffered = sum(answer.has_text and answer.first_s is None for answer in answers)
     timed = answers if num_buffered < MANY else ()
-    spans = [(a.last_s - a.first_s, a.num_tokens) for a in timed if a.first_s is not None and a.last_s is not None]
+    both = [(a, a.first_s, a.last_s) for a in timed if a.first_s is not None and a.last_s is not None]
+    spans = [(last - first, a.num_tokens - a.num_hidden) for a, first, last in both]
     return {
         "num_requests": len(answers) + num_errors,
         "num_errors": num_errors,

@@ -95,6 +95,7 @@ def answer_of(reply: Reply) -> Answer:
         answer_s=answered[0] if answered and timed and reply.thinking else None,
         latency_s=reply.ended_s,
         num_tokens=reply.num_tokens,
+        num_hidden=reply.num_hidden,
         num_prompt_tokens=reply.num_prompt_tokens,
         num_accepted=num_accepted,
         num_steps=num_steps,

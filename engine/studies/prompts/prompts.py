@@ -197,7 +197,7 @@ def _with_detail(given: dict[str, Any]) -> Any:
 
 def _first_turn(turns: Any, key: str) -> Any:
     """What a person says first in a list of texts, or of objects with `role` and `content`, or with ShareGPT's `from`
-    and `value`; None if nobody does."""
+    and `value`, or AIPerf's `text`; None if nobody does."""
     if not isinstance(turns, list) or not all(isinstance(turn, (str, dict)) for turn in turns):
         raise UsageError(f"{key} must be a list of texts or of objects with role and content, not {short(turns)}")
     said = (
@@ -225,7 +225,7 @@ def _messages(given: Any, key: str) -> tuple[tuple[str, str], ...]:
 
 def _content(message: dict[str, Any]) -> Any:
     """The text of a message; of several parts, each from a new line on."""
-    content = message.get("content", message.get("value"))
+    content = next((message[key] for key in ("content", "value", "text") if key in message), None)
     if not content and message.get("tool_calls"):
         raise UsageError("a message before the last calls tools and has no text, so it cannot be sent again")
     if not isinstance(content, list):
