@@ -41,6 +41,7 @@ READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotl
 NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events, unless it begins like one
 STREAM = re.compile(rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:)")
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
+UNKNOWN = "got an unexpected keyword argument"  # Python's words, which some gateways answer with 500 (litellm#16993)
 TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
 CA_FILE = "SSL_CERT_FILE"  # in the environment: certificates to be trusted, as OpenSSL calls it
 NOT_TLS = "WRONG_VERSION_NUMBER"  # OpenSSL's word for an answer that is no TLS
@@ -135,7 +136,7 @@ async def ask(
                     if is_chat and is_said and (question.path, LIMIT) not in refused:  # others ignore the new name
                         refused.add((question.path, LIMIT))
                         continue
-                    if not fields or error.status not in (400, 422):
+                    if not fields or (error.status not in (400, 422) and UNKNOWN not in str(error)):
                         raise
                     named = set(error.named).intersection(fields)
                     is_quoted = len(named) > 1 and RUNNING_USAGE in named  # the whole request is

@@ -2,6 +2,7 @@
 
 import json
 import time
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -15,6 +16,8 @@ from engine.remote.endpoint import Endpoint
 from engine.remote.reply import THINKING, texts_in
 from engine.remote.request import COSTS, EXTRAS, OPTIONAL, RUNNING_USAGE, Question, costs, optional, request_of
 from engine.remote.server_race import RemoteRace
+from engine.studies.load.level_metrics import level_metrics
+from engine.studies.load.users import answer_of
 from tests.helpers.loopback import (
     HEAD,
     WORDS,
@@ -62,6 +65,8 @@ REFUSALS = {
     "one that says nothing": ({*EXTRAS, "top_p", "seed"}, 400, lambda names: {}),
     "transformers": ({"return_token_ids", "timings_per_token", "seed"}, 422, lambda names: {"detail":
         f"Unexpected fields in the request: {set(names)}"}),
+    "LiteLLM": ({"return_token_ids", "timings_per_token"}, 500, lambda names: {"error": {"message":
+        f"litellm.APIError: AsyncCompletions.create() got an unexpected keyword argument '{names[0]}'"}}),
 }  # fmt: skip
 JSON_TYPE, TEXT_TYPE = "Content-Type: application/json\r\n", "Content-Type: text/plain; charset=utf-8\r\n"
 SAID = [
@@ -84,7 +89,8 @@ SAID = [
     ("not JSON", says([b"data: {oops\n\n"]), "no JSON object"),
     ("too deep", says([b"data: " + b"[" * 100_000 + b"\n\n"]), "no JSON object"),
     ("not UTF-8", says([b"data: \xff\xfe\n\n"]), "not UTF-8"),
-    ("no object", says([b"data: 7\n\n"]), "no JSON object"),
+    ("no object", says([b"data: 7\n\n"]), "no JSON object: 7"),
+    ("Crane's", says([EVENTS[0], b"data: error: out of memory\n\n"]), "no JSON object: error: out of memory"),
     ("not HTTP", raw(b"SSH-2.0-x\r\n\r\n", then=0.01), "broke the connection off"),
     ("no stream", raw(HEAD + b"zz\r\n", then=0.01), "broke the connection off"),
     ("more ids than counted", says([sse(*stream_of([1] * 20, TEXT, FEWER))]), "sent 20 token ids and counts 5"),
@@ -97,6 +103,7 @@ SAID = [
     ("a field of errors", says([b'error: {"message": "too long"}\n\n', sse("[DONE]")]), "without an end: too long"),
     ("bare JSON", says([*EVENTS[:5], error("too long")]), "with an error: too long"),
     ("no tokens", says([sse({"choices": [{"text": "", "finish_reason": "stop"}]}, "[DONE]")]), "neither usage nor"),
+    ("OpenRouter's", says([GOOD.replace(b'"length"', b'"error", "error": {"message": "idle"}')]), "own: error: idle"),
     ("its own reason", says([GOOD.replace(b'"length"', b'"abort"')]), "a reason of its own"),
     ("silent", raw(HEAD + http(EVENTS[0]), then=9.0), "was silent for 0.5 s"),
     ("says nothing", raw(then=9.0), "was silent for 0.5 s"),
@@ -230,3 +237,36 @@ def test_a_gateway_that_wants_16_tokens_and_calls_its_stream_json_races():
             yield part
 
     assert not recordings.failures(recorded(strict, says([GOOD]), patience=LONG))
+
+
+@pytest.mark.parametrize("chat", [False, True])
+def test_another_name_of_the_limit_is_for_chats_only(chat: bool):
+    """vLLM names both where an answer would be longer than its context (Step-Audio-R1#3), and its completions ignore
+    the second: 16 tokens were written, and compared."""
+    words = "Unsupported: 'max_tokens', use 'max_completion_tokens'" if chat else "'max_completion_tokens' is too large"
+
+    async def short(path: str, body: dict[str, Any]) -> Any:
+        if body.get("max_tokens", 1) > 1:
+            yield refusal(400, error(words))
+        else:
+            good = stream_of([1] * body.get("max_tokens", 16), TEXT[: body.get("max_tokens", 16)])
+            yield HEAD + http(sse(*(as_chat(good, "content") if chat else good))) + b"0\r\n\r\n"
+
+    with servers(short) as (host,):
+        question = Question(messages=(("user", "x"),)) if chat else Question("x")
+        race = RemoteRace([Endpoint("a", "m", host.url)], question, SamplingParams(max_new_tokens=20), LONG)
+        list(race.events())
+    assert ("is too large" in race.lanes["a"].failed) is not chat
+    assert (race.lanes["a"].reply.num_tokens == 16) is chat
+
+
+@pytest.mark.parametrize("size, hidden", [(1, 90), (3, 90), (3, 0)])
+def test_hidden_thinking_is_no_speed_of_what_is_shown(size: int, hidden: int):
+    """Thinking that is counted and not sent (litellm-docs#559) would multiply tokens a second; or what is sent, too."""
+    events = as_chat(stream_of([size] * 6, [" word"] * 6 * size, ids=False), *["content"] if hidden else ["reasoning"])
+    usage = {"completion_tokens": hidden + 6 * size, "completion_tokens_details": {"reasoning_tokens": hidden or size}}
+    reply, written = read_parts(sse(*({**event, "usage": None} for event in events[:-2]), {"usage": usage}), 200)
+    assert reply.num_hidden == written.num_hidden == hidden
+    assert written.ends == [0, *(hidden + size * number for number in range(1, 7))]
+    answer = answer_of(replace(reply, chunks=[replace(chunk, at_s=i) for i, chunk in enumerate(reply.chunks)]))
+    assert level_metrics([answer], 0, 9.0)["itl_p95_s"] == pytest.approx(5 / (6 * size - 1))

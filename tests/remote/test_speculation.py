@@ -1,6 +1,7 @@
 """Does a server speculate, and how many tokens does a step write? By its metrics and answers: on, off, or not known."""
 
 import asyncio
+from errno import EMFILE
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from itertools import accumulate
 from threading import Thread
@@ -106,13 +107,13 @@ def test_reports_of_an_answer_are_read_in_every_servers_form() -> None:
     sglang = {"spec_num_correct_drafts": 2, "spec_num_proposed_drafts": 6, "spec_verify_ct": 3}
     assert drafted_in({"metrics": {"speculative_decoding": summary}}) == Drafted(3, 9, 3)
     assert drafted_in({"sglext": {"spec_tokens_details": sglang}}) == Drafted(2, 6, 3)
-    assert drafted_in({"timings": {"draft_n": 9, "draft_n_accepted": 4}}) == Drafted(4, 9)
+    assert drafted_in({"timings": {"draft_n": 9, "draft_n_accepted": 4, "draft_rounds": 3}}) == Drafted(4, 9, 3)
     smg = {"accepted_prediction_tokens": 30, "rejected_prediction_tokens": 12}
     for details, counts in ((smg, Drafted(30, 42)), (dict.fromkeys(smg, 0), None)):  # OpenAI's, of any answer
         assert drafted_in({"usage": {"completion_tokens_details": details}}) == counts
     per_iteration = drafted_in({"choices": [{"avg_decoded_tokens_per_iter": 2.5}]})
     assert per_iteration and per_iteration.of(40) == Drafted(24, None, 16)
-    for wrong in (sglang | {"spec_num_correct_drafts": 7}, sglang | {"spec_verify_ct": "3"}, {}, None, []):
+    for wrong in (sglang | {"spec_num_correct_drafts": 7}, sglang | {"spec_verify_ct": "x"}, {}, None, []):
         counts = drafted_in({"sglext": {"spec_tokens_details": wrong}})
         assert counts is None or counts.num_steps is None
 
@@ -172,15 +173,17 @@ def test_the_other_scheme_and_a_wrong_name_are_said() -> None:
 def test_a_certificate_that_is_not_trusted_is_named(tmp_path: object) -> None:
     """An engineer with an internal authority would be told to start a server that runs."""
 
-    async def refused(why: str) -> RemoteError:
+    async def refused(why: str, cause: OSError | None = None) -> RemoteError:
         with pytest.raises(RemoteError) as caught:
             async with named_errors(Endpoint("a", "m", "https://host.test"), Patience()):
-                raise httpx.ConnectError(f"[SSL: X] certificate verify failed: {why} (_ssl.c:9)")
+                raise httpx.ConnectError(why if cause else f"certificate verify failed: {why} (_ssl.c:9)") from cause
         return caught.value
 
     own, old = (asyncio.run(refused(why)) for why in ("self-signed certificate", "certificate has expired"))
     assert own.kind == old.kind == "certificate"
     assert "self-signed certificate; --cacert" in str(own) and str(old).endswith("certificate has expired")
+    full = asyncio.run(refused("All connection attempts failed", OSError(EMFILE, "('host.test', 80)")))
+    assert str(full).endswith("cannot be reached: Too many open files, says this machine"), "ATOM#1394"
     trust(certifi.where())
     for file, words in ((__file__, "holds no certificate"), (f"{tmp_path}/none.pem", "No such file")):
         with pytest.raises(UsageError, match=words):

@@ -142,15 +142,18 @@ def test_what_is_read_is_what_it_sent_wherever_a_read_ends(stream: Stream, cuts:
 
 
 # What gateways do to a stream: wave-agent#1326, openai-node#2725, mlx-vlm (pi#2326), vespa#33327, qwen-code#9884,
-# opencode#27365.
+# opencode#27365, llm-gateway#2053.
 HABITS = {
     "mark": lambda data: BOM_UTF8 + data,
-    "keeps alive": lambda data: data.replace(b"\n\n", b"\n\ndata: \n\nid: 7\nretry: 9\n\n"),
+    "keeps alive": lambda data: data.replace(b"\n\n", b"\n\ndata: \n\ndata: : PROCESSING\n\nid: 7\nretry: 9\n\n"),
     "loses its end": lambda data: data.removesuffix(b"data: [DONE]\n\n").rstrip(b"\n"),
     "its own names": lambda data: data.replace(b'"completion_to', b'"output_to').replace(b'"prompt_to', b'"input_to'),
     "of JavaScript": lambda data: re.sub(rb'(_tokens": ?\d+)([,}])', rb"\1.0\2", data),
     "no blank lines": lambda data: data.replace(b"\n\n", b"\n"),
     "Groq's": lambda data: re.sub(rb'"usage": ?({([^{}]|{[^{}]*})*})', rb'"x_groq": {"usage": \1}', data),
+    "Protobuf's": lambda data: re.sub(rb'(_tokens": ?)(\d+)([,}])', rb'\1"\2"\3', data),
+    "CR": lambda data: data.replace(b"\n", b"\r").replace(b"[DONE]", b"[done]"),
+    "CR LF": lambda data: data.replace(b"\n", b"\r\n"),
     "shouts": lambda data: data.replace(b'"length"', b'"MAX_TOKENS"'),
     "counts again": lambda data: data.replace(b"data: [DONE]", NOTHING + b"data: [DONE]"),
 }  # fmt: skip
@@ -167,7 +170,7 @@ def sent(number: int) -> tuple[Reply, Written]:
 def test_a_habit_on_the_way_changes_nothing(habit: str) -> None:
     """A gateway's form would end a race, lose a token, or pass for another count."""
     for number, stream in enumerate(STREAMS):
-        (reply, written), (own, as_sent) = read(stream, HABITS[habit](stream.data)), sent(number)
+        (reply, written), (own, as_sent) = read(stream, HABITS[habit](stream.data), [*range(0, 9999, 61)]), sent(number)
         assert (written.pieces, written.ends, reply.thinking) == (as_sent.pieces, as_sent.ends, own.thinking)
         assert (reply.num_prompt_tokens, reply.finish_reason) == (own.num_prompt_tokens, own.finish_reason)
     assert Events().feed(b"data: {}\n") == ["{}"], "an event is read when it is there, not with the next one"

@@ -131,6 +131,7 @@ FORMS = {
     "alpaca.ndjson": in_lines(lambda text: {"Instruction": text, "Input": float("nan"), "Output": "x"}),
     "mt_bench": in_lines(lambda text: {"question_id": 81, "turns": [text, "two"]}),
     "mt_bench_of_the_hub": in_lines(lambda text: {"prompt": [text, "two"], "prompt_id": 1}),
+    "aiperf": in_lines(lambda text: {"type": "multi_turn", "turns": [{"text": text, "delay": 0}, {"text": "two"}]}),
     "turns_with_roles": in_lines(lambda text: {"turns": [{"role": "system", "content": "s"}, *said(text)]}),
     "speed_bench": in_lines(lambda text: {"messages": [*said(text)[:1], *said("two")[:1]]}),
     "sharegpt": in_lines(
