@@ -50,7 +50,8 @@ class Events:
     `data`, and lines that end in LF, CR LF or CR; comments, other fields and events without data are skipped. What no
     server may send, some send all the same: no blank line between events of one line of JSON (GLM on Baseten,
     opencode#27365), comments as data (llm-gateway#2053), `[done]`, and, when they fail, a field `error` (llama.cpp
-    until 2025) or bare JSON (Lemonade), which count as data. Raises RaceError for an event of more than MAX_EVENT_BYTES and for one that is not UTF-8."""
+    until 2025) or bare JSON (Lemonade), which count as data. Raises RaceError for an event of more than MAX_EVENT_BYTES
+    and for one that is not UTF-8."""
 
     def __init__(self) -> None:
         self._rest, self._data, self._num_bytes, self._mark = b"", list[bytes](), 0, BOM_UTF8
@@ -287,8 +288,8 @@ class Reader:
         if num is not None and (num or not self.reply.num_tokens):
             self.reply.num_tokens, self.reply.num_prompt_tokens = num, num_prompt
             self.reply.num_cached = count(usage, "prompt_tokens_details", "cached_tokens")
-            places = ("completion_tokens_details", "reasoning_tokens"), ("reasoning_tokens",)  # the second is SGLang's
-            self.reply.num_hidden = next(filter(None, (count(usage, *place) for place in places)), 0)
+            details = find(dict, usage, "completion_tokens_details") or usage  # SGLang has no details
+            self.reply.num_hidden = count(details, "reasoning_tokens") or 0
         return num or count(event, "timings", "predicted_n")
 
 
