@@ -101,8 +101,7 @@ VLLM = Dialect("vLLM", ("vllm",), _of_vllm, "vllm:", True)
 _SGLANG = _sums("sglext", "spec_tokens_details", "spec_num_correct_drafts spec_num_proposed_drafts spec_verify_ct")
 SGLANG = Dialect("SGLang", ("sglang",), _SGLANG, "sglang:", True)
 TENSORRT_LLM = Dialect("TensorRT-LLM", ("tensorrt_llm",), _of_tensorrt_llm, "trtllm_")
-# With `timings_per_token` those so far, in every chunk; the third is mlx-vlm's (mlx-vlm#1788).
-_LLAMA_CPP = _sums("timings", "draft_n_accepted draft_n draft_rounds")
+_LLAMA_CPP = _sums("timings", "draft_n_accepted draft_n draft_rounds")  # so far, in every chunk; rounds: mlx-vlm#1788
 LLAMA_CPP = Dialect("llama.cpp", ("llamacpp", "llama.cpp"), _LLAMA_CPP, "llamacpp:")
 OLLAMA = Dialect("Ollama", ("library",))
 _LM_STUDIO = _sums("stats", "accepted_draft_tokens_count total_draft_tokens_count")  # of a model with a draft model

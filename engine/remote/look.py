@@ -24,7 +24,7 @@ MAX_BYTES = 4 * 1024**2
 MAX_NAMED, MAX_NAME = 6, 200
 # It repeats itself, so that even a drafter that only copies has something to draft.
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
-CHAT = Question(messages=(("user", f"Repeat: {TEXT}"),))
+SAID, CHAT = Question(TEXT), Question(messages=(("user", f"Repeat: {TEXT}"),))
 TOKENS = SamplingParams(max_new_tokens=16)
 PACKED = "its answers come compressed ({}), which delays them"
 STATES = {True: "speculation is on", False: "speculation is off", None: "whether it speculates is not known"}
@@ -74,7 +74,7 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
             return Seen(None, why)
         endpoint = replace(endpoint, model=next(iter(models)))
     patience, root = Patience(LOOK_S, LOOK_S), models.get(endpoint.model, "")
-    said, before = Question(TEXT), await read_counters(endpoint, root)
+    said, before = SAID, await read_counters(endpoint, root)
     try:
         reply, chat = await ask(client, endpoint, said, TOKENS, patience), False
     except RemoteError as error:

@@ -71,21 +71,20 @@ class Events:
     def end(self) -> list[str]:
         """The last event, if it is whole but for the blank line after it, which proxies lose."""
         with suppress(RaceError):
-            return [data for data in self.feed(b"\n\n") if data == DONE or parsed(data) is not None]
+            return [data for data in self.feed(b"\n\n") if data.upper() == DONE or parsed(data) is not None]
         return []
 
     @property
     def _is_whole(self) -> bool:
         """Whether the data so far is an event, although no blank line has come."""
-        return len(self._data) == 1 and (self._data[0] == DONE.encode() or parsed(self._data[0]) is not None)
+        return len(self._data) == 1 and (self._data[0].upper() == DONE.encode() or parsed(self._data[0]) is not None)
 
     def _line(self, line: bytes) -> list[str]:
         """The event that ends with this line, or did before it."""
         if (begins := DATA.match(line)) is None:
             return [] if line else self._event()
         events = self._event() if self._is_whole else []
-        data = line[begins.end() :]
-        self._data.append(data.upper() if data.upper() == DONE.encode() else data)
+        self._data.append(line[begins.end() :])
         self._num_bytes += len(line)
         return events
 
@@ -199,7 +198,7 @@ class Reader:
 
     def take(self, data: str, at_s: float) -> Chunk | None:
         """The new text of an event, or None."""
-        if data == DONE:
+        if data.upper() == DONE:
             self.done = True
             return None
         event = parsed(data)
@@ -213,9 +212,8 @@ class Reader:
         if choice is None:
             self._said = words_in(event) or self._said
             return None
-        reply.prompt_ids = (
-            reply.prompt_ids or counts(choice, "prompt_token_ids") or counts(event, "prompt_token_ids") or ()
-        )
+        for holder in (choice, event):
+            reply.prompt_ids = reply.prompt_ids or counts(holder, "prompt_token_ids") or ()
         if reason := text(choice, "finish_reason"):
             if (known := ENDS.get(reason.lower().replace("-", "_"))) is None:
                 reasons = filter(None, (words_in(reason), words_in(choice)))  # the second is OpenRouter's

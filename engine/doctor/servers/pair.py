@@ -12,8 +12,7 @@ from ...core.spec import SamplingParams
 from ...progress import Progress
 from ...remote.client import Patience, ask
 from ...remote.endpoint import Endpoint
-from ...remote.look import TEXT as REPEATING
-from ...remote.look import Seen
+from ...remote.look import CHAT, SAID, Seen
 from ...remote.metrics import NOTHING, Counters, read_counters
 from ...remote.reply import Reply
 from ...remote.request import Question
@@ -71,7 +70,6 @@ async def a_few_at_once(jobs: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
 class Pair:
     """servers: the plain one and the speculative one; one alone may be either.
     prompts, params, thorough: see `check_servers`.
-    questions: the first prompts, and one whose text repeats itself.
     races: of a few prompts, once they were raced."""
 
     servers: Sequence[Server]
@@ -79,12 +77,12 @@ class Pair:
     params: SamplingParams
     progress: Progress
     thorough: bool = False
-    questions: list[Question] = field(init=False)
     races: list[Row] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        repeating = Question(messages=(("user", f"Repeat: {REPEATING}"),)) if self.chat else Question(REPEATING)
-        self.questions = [*self.prompts[:MAX_PROMPTS], repeating]
+    @property
+    def questions(self) -> list[Question]:
+        """The first prompts, and one whose text repeats itself."""
+        return [*self.prompts[:MAX_PROMPTS], CHAT if self.chat else SAID]
 
     @property
     def chat(self) -> bool:
