@@ -108,7 +108,7 @@ class RemoteLane:
         try:
             if not reply.chunks and reply.textless:
                 raise RaceError(f"the server's answer cannot be read: {reply.textless}")
-            self.written.end(num_tokens, reply.num_hidden)
+            self.written.end(num_tokens, reply)
         except RaceError as error:
             raise RaceError(f"lane {self.endpoint.lane}: {error}") from error
         self.ended_s = reply.ended_s or 0.0

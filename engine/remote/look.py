@@ -15,7 +15,7 @@ from .dialects import OTHER, Dialect, dialect_of
 from .endpoint import Endpoint
 from .fields import find, parsed
 from .metrics import read_counters
-from .reply import BUFFERED, UNCOUNTED, Reply
+from .reply import UNCOUNTED, Reply
 from .request import Question, costs
 from .speculation import speculation_of
 
@@ -93,7 +93,7 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
     speculation = speculation_of([reply], before, after)
     uncounted = UNCOUNTED if any(chunk.num_tokens is None for chunk in reply.chunks) else ""
     packed = PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else ""
-    notes = costs(endpoint, said.path), reply.textless, packed, BUFFERED if reply.is_buffered else ""
+    notes = costs(endpoint, said.path), reply.textless, packed, reply.clumped
     parts = (what, f"{STATES[speculation.is_on]}: {speculation.says}", uncounted, *notes)
     says = f"{'; '.join(filter(None, parts))}."
     return Seen(endpoint, says, chat, dialect, root, speculation.is_on, reply, chat_reply)

@@ -38,6 +38,10 @@ MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment say
 MIN_AGAIN = 40
 RESTATED = "each piece of the server's answer repeats the whole text before it, where only new text belongs"
 UNCOUNTED = "it counts its tokens only at an answer's end"
+# All pieces came at one moment if the mean time between two is this short, in seconds and, all together, as a share of
+# the wait; the first ones if the time between two is this share of the mean.
+AT_ONCE_S, OF_WAIT, OF_MEAN = 0.0004, 0.2, 0.1
+CLUMPED = "the first {}pieces came at one moment, for which the very first had to wait: a proxy may collect them"
 BUFFERED = (
     "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "
     "(nginx: proxy_buffering off, gzip off)"
@@ -174,9 +178,26 @@ class Reply:
         return [] if None in counted else [b - a for a, b in pairwise([0, *counted]) if b > a]  # type: ignore[operator]
 
     @property
+    def num_together(self) -> int:
+        """How many pieces came at one moment, the first; 1 for fewer than MIN_PIECES, which say nothing of a proxy."""
+        times = [chunk.at_s for chunk in self.chunks]
+        if len(times) < MIN_PIECES:
+            return 1
+        gaps = [b - a for a, b in pairwise(times)]
+        mean = sum(gaps) / len(gaps)
+        is_all = mean <= AT_ONCE_S and sum(gaps) <= OF_WAIT * times[-1]
+        num = len(times) if is_all else next(i for i, gap in enumerate(gaps, 1) if gap > OF_MEAN * mean)
+        return num if num >= MIN_PIECES else 1
+
+    @property
     def is_buffered(self) -> bool:
-        """Whether several pieces were read at one moment, so that their times say nothing."""
-        return len(self.chunks) >= MIN_PIECES and len({chunk.at_s for chunk in self.chunks}) == 1
+        """Whether all of several pieces came at one moment, so that their times say nothing."""
+        return 1 < self.num_together == len(self.chunks)
+
+    @property
+    def clumped(self) -> str:
+        """A clause on pieces that came together, of some or all; "" if they came one by one."""
+        return BUFFERED if self.is_buffered else CLUMPED.format(f"{num} ") if (num := self.num_together) > 1 else ""
 
     @property
     def textless(self) -> str:

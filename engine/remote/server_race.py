@@ -15,7 +15,7 @@ from ..recordings.event_json import to_json
 from .client import Patience
 from .endpoint import Endpoint
 from .lane import RemoteLane
-from .reply import BUFFERED, UNCOUNTED
+from .reply import UNCOUNTED
 from .request import Question, costs
 from .same_text import answer_of, judge
 from .steps import Written
@@ -131,8 +131,8 @@ def _final_steps(lane: RemoteLane) -> tuple[list[Step], str]:
     elif not written.has_ids:
         notes.append("it counts its tokens and does not name them: each has the id 0")
     hidden = f"it does not show its thinking: {written.num_hidden} tokens, which count with its first text"
-    refused, buffered = costs(lane.endpoint, lane.question.path), BUFFERED if lane.reply.is_buffered else ""
-    notes += filter(None, (lane.reply.textless, refused, thought(written), hidden * bool(written.num_hidden), buffered))
+    refused, reply = costs(lane.endpoint, lane.question.path), lane.reply
+    notes += filter(None, (reply.textless, refused, thought(written), hidden * bool(written.num_hidden), reply.clumped))
     if drafted is None:
         says = "it says nothing of drafts"
     elif drafted.num_drafted is None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
 from ...recordings.recording import OUTPUT_SCHEMA
-from ...remote.reply import BUFFERED, FIELDS
+from ...remote.reply import BUFFERED, CLUMPED, FIELDS
 from .pays_under_load import differ, pairs_of, ranks, recommends, rough, same_work, says, speedups
 
 FORMAT = "photofinish-load"
@@ -31,7 +31,8 @@ class Answer:
     first_s, last_s, latency_s: to the first piece, to the last, to the end. Without text, or if all pieces came at one
         moment, there is neither a first nor a last.
     answer_s: to the first piece of the answer, if thinking came before it.
-    num_hidden: see `Reply`; these tokens came before the first piece.
+    num_first: tokens that came with the first piece or before it, hidden ones too. is_clumped: whether others came
+        with it.
     num_prompt_tokens: None if the server does not report it.
     num_accepted, num_steps: accepted draft tokens, and verified drafts; None if the server does not report them.
     """
@@ -46,7 +47,8 @@ class Answer:
     answer_s: float | None = None
     num_chunks: int = 0
     has_text: bool = True
-    num_hidden: int = 0
+    num_first: int = 1
+    is_clumped: bool = False
 
 
 def level_metrics(
@@ -61,18 +63,19 @@ def level_metrics(
     num_buffered = sum(answer.has_text and answer.first_s is None for answer in answers)
     timed = answers if num_buffered < MANY else ()
     both = [(a, a.first_s, a.last_s) for a in timed if a.first_s is not None and a.last_s is not None]
-    spans = [(last - first, a.num_tokens - a.num_hidden) for a, first, last in both]
+    spans = [(last - first, a.num_tokens - a.num_first) for a, first, last in both]
     return {
         "num_requests": len(answers) + num_errors,
         "num_errors": num_errors,
         "num_output_tokens": num_tokens,
         "num_textless": sum(not answer.has_text for answer in answers),
         "num_buffered": num_buffered,
+        "num_clumped": sum(answer.is_clumped for answer in answers) - num_buffered,
         "output_tokens_per_s": rate,
         "total_tokens_per_s": total,
         "ttft_p95_s": percentile([answer.first_s for answer in timed if answer.first_s is not None], 0.95),
         "answer_p95_s": percentile([answer.answer_s for answer in timed if answer.answer_s is not None], 0.95),
-        "itl_p95_s": percentile([span / (num - 1) for span, num in spans if num > 1], 0.95),
+        "itl_p95_s": percentile([span / num for span, num in spans if num > 0], 0.95),
         "tpot_p95_s": percentile([a.latency_s / a.num_tokens for a in answers if a.num_tokens], 0.95),
         "latency_median_s": percentile([answer.latency_s for answer in answers], 0.5),
         "mean_acceptance_length": _acceptance_length(answers),
@@ -144,6 +147,8 @@ def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{answers} count tokens, but no text came (it was looked for in {', '.join(FIELDS)})."
         if num := level.get("num_buffered"):
             yield f"Of {num} of {num_answers} answers of {users} {BUFFERED}."
+        if num := level.get("num_clumped"):
+            yield f"Of {num} of {num_answers} answers of {users} {CLUMPED.format('')}."
         if num := level.get("num_short"):
             mean = level["num_output_tokens"] / num_answers
             answers = f"{num} of {num_answers} answers of {users} end early"

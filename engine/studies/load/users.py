@@ -89,13 +89,15 @@ def answer_of(reply: Reply) -> Answer:
     times = [chunk.at_s for chunk in reply.chunks] if reply.text else []
     answered = [chunk.at_s for chunk in reply.chunks if chunk.answer]
     timed = times and not reply.is_buffered
+    visible, together = reply.num_tokens - reply.num_hidden, reply.num_together
     return Answer(
         first_s=times[0] if timed else None,
         last_s=times[-1] if timed else None,
         answer_s=answered[0] if answered and timed and reply.thinking else None,
         latency_s=reply.ended_s,
         num_tokens=reply.num_tokens,
-        num_hidden=reply.num_hidden,
+        num_first=reply.num_hidden + (visible * together // len(reply.chunks) if together > 1 else 1),
+        is_clumped=together > 1,
         num_prompt_tokens=reply.num_prompt_tokens,
         num_accepted=num_accepted,
         num_steps=num_steps,
