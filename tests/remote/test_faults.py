@@ -13,9 +13,10 @@ from engine.core.spec import SamplingParams
 from engine.recordings import recording as recordings
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
-from engine.remote.reply import THINKING, texts_in
+from engine.remote.reply import THINKING, Chunk, Reply, texts_in
 from engine.remote.request import COSTS, EXTRAS, OPTIONAL, RUNNING_USAGE, Question, costs, optional, request_of
 from engine.remote.server_race import RemoteRace
+from engine.remote.steps import Written
 from engine.studies.load.level_metrics import level_metrics
 from engine.studies.load.users import answer_of
 from tests.helpers.loopback import (
@@ -270,3 +271,20 @@ def test_hidden_thinking_is_no_speed_of_what_is_shown(size: int, hidden: int):
     assert written.ends == [0, *(hidden + size * number for number in range(1, 7))]
     answer = answer_of(replace(reply, chunks=[replace(chunk, at_s=i) for i, chunk in enumerate(reply.chunks)]))
     assert level_metrics([answer], 0, 9.0)["itl_p95_s"] == pytest.approx(5 / (6 * size - 1))
+
+
+@pytest.mark.parametrize("gaps, num", [([1e-4] * 99, 100), (([1e-4] * 24 + [0.25]) * 4, 25), ([5e-4] * 99, 1),
+                                       ([0.02, *[1e-4] * 4] * 9, 1), ([0.0] * 2, 1), ([0.0] * 9, 10)])  # fmt: skip
+def test_pieces_that_were_collected_are_no_speed(gaps: list[float], num: int):
+    """What is written first and sent then (imp#754) would be 48 times as fast as it is, and what comes in clumps
+    (c8s#140) 1.4 times; or a fast server, or one that sends a step's tokens at once, have no times."""
+    chunks = [Chunk(at_s, "", "x", (), i) for i, at_s in enumerate(accumulate([0.4, *gaps]), 1)]
+    reply, written = Reply(chunks, 3, len(chunks), "length", ended_s=9.0), Written(1000)
+    for chunk in chunks:
+        written.take(chunk)
+    written.end(len(chunks), reply)
+    level = level_metrics([answer_of(reply)] * 2, 0, 9.0)
+    assert (reply.num_together, written.at_s.count(0.4)) == (num, max(num, gaps.count(0.0) + 1))
+    wanted = None if num == len(chunks) else pytest.approx(sum(gaps) / (len(chunks) - num))
+    assert level["itl_p95_s"] == wanted and (level["num_buffered"] == 2) == (wanted is None)
+    assert (level["num_clumped"] == 2) == ("the first 25 pieces" in reply.clumped)
