@@ -40,7 +40,7 @@ RESTATED = "each piece of the server's answer repeats the whole text before it, 
 UNCOUNTED = "it counts its tokens only at an answer's end"
 # All pieces came at one moment if the mean time between two is this short, in seconds and, all together, as a share of
 # the wait; the first ones if the time between two is this share of the mean.
-AT_ONCE_S, OF_WAIT, OF_MEAN = 0.0004, 0.2, 0.1
+AT_ONCE_S, OF_WAIT, OF_MEAN = 0.0008, 0.1, 0.1
 CLUMPED = "the first {}pieces came at one moment, for which the very first had to wait: a proxy may collect them"
 BUFFERED = (
     "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "

@@ -266,7 +266,7 @@ def test_hidden_thinking_is_no_speed_of_what_is_shown(size: int, hidden: int):
     assert level_metrics([answer], 0, 9.0)["itl_p95_s"] == pytest.approx(5 / (6 * size - 1))
 
 
-@pytest.mark.parametrize("gaps, num", [([1e-4] * 99, 100), (([1e-4] * 24 + [0.25]) * 4, 25), ([5e-4] * 99, 1),
+@pytest.mark.parametrize("gaps, num", [([1e-4] * 99, 100), ([7e-4] * 31, 32), (([1e-4] * 24 + [0.25]) * 4, 25), ([5e-4] * 99, 1),
                                        ([0.02, *[1e-4] * 4] * 9, 1), ([0.0] * 2, 1), ([0.0] * 9, 10)])  # fmt: skip
 def test_pieces_that_were_collected_are_no_speed(gaps: list[float], num: int):
     """What is written first and sent then (imp#754) would be 48 times as fast as it is, and what comes in clumps
