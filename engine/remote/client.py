@@ -29,7 +29,9 @@ from .reply import Chunk, Events, Reader, Reply
 from .request import LIMIT, NEW_LIMIT, OPTIONAL, RUNNING_USAGE, Question, optional, request_of
 
 CONNECT_S = 10.0
-DRAIN_S = 0.5  # how long to wait for the end of a complete answer, so that its connection can be reused
+# How long to wait for the end of a complete answer, so that its connection can be reused: some never send it
+# (vllm-mlx#101, bifrost#6784).
+DRAIN_S = 0.5
 # httpcore's names for two moments: before it opens a connection, and before a request's first byte is written. Of 200
 # simultaneous requests the last is written 50 ms after the first, which is not the server's time.
 OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
@@ -38,7 +40,7 @@ CUT = "peer closed connection without sending complete message body"
 MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
 READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotli, which Gradio brings
-NO_STREAM = ("json", "html")  # in the type of a body that is not a stream of events, unless it begins like one
+NO_STREAM = ("json", "html", "plain")  # in the type of a body that is not a stream of events, unless it begins like one
 STREAM = re.compile(rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:)")
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
 UNKNOWN = "got an unexpected keyword argument"  # Python's words, which some gateways answer with 500 (litellm#16993)
@@ -167,16 +169,23 @@ async def _ask(
             reader.reply.encoding = encoding = response.headers.get("Content-Encoding", "")
             if encoding not in READ:
                 raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
+            now, end = asyncio.get_running_loop().time, None
             while True:
-                for data in events.feed(received) if received else events.end():
+                for data in () if reader.done else events.feed(received) if received else events.end():
                     chunk = reader.take(data, at_s)
                     if chunk is not None:
                         hear(chunk)
-                if reader.done or not received:
+                if not received:
                     break
-                received = await anext(parts, b"")
-                at_s = time.perf_counter() - sent.at
-            await _drain(parts)
+                end = end or (now() + DRAIN_S if reader.is_whole else None)
+                try:
+                    async with asyncio.timeout_at(end):
+                        received = await anext(parts, b"")
+                except (TimeoutError, httpx.HTTPError, httpx.StreamError):
+                    if end is None:
+                        raise
+                    break
+                at_s = at_s if reader.done else time.perf_counter() - sent.at
         return reader.end(at_s)
 
 
@@ -207,14 +216,6 @@ async def _answered(client: httpx.AsyncClient, request: httpx.Request, sent: _Se
         yield response
     finally:
         await response.aclose()
-
-
-async def _drain(parts: AsyncIterator[bytes]) -> None:
-    """Read what follows a complete answer, then release it."""
-    with suppress(TimeoutError, httpx.HTTPError, httpx.StreamError):
-        async with asyncio.timeout(DRAIN_S):
-            async for _ in parts:
-                pass
 
 
 @asynccontextmanager

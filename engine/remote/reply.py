@@ -217,6 +217,11 @@ class Reader:
         self._max_tokens, self._num_ids, self._num_running = max_tokens, 0, 0
         self._steps = list[tuple[int, int, int]]()  # the first token, accepted and drafted ones of each verification
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the answer has ended, though its stream may go on."""
+        return self.done or (self.reply.finish_reason is not None and self.reply.num_tokens is not None)
+
     def take(self, data: str, at_s: float) -> Chunk | None:
         """The new text of an event, or None."""
         if data.upper() == DONE:

@@ -84,6 +84,7 @@ SAID = [
     ("plain words", raw(refusal(404, b"404 page not found", TEXT_TYPE)), "answered 404: page not found"),
     ("a JSON answer", raw(refusal(200, b'{"error": "no endpoint /x"}', JSON_TYPE)), "is no stream: no endpoint /x"),
     ("in one piece", raw(refusal(200, b'{"choices": [{"text": "x"}]}', JSON_TYPE)), "stream: true was ignored"),
+    ("plain words alone", raw(refusal(200, b"error code: 1015", TEXT_TYPE)), "is no stream: error code: 1015"),
     ("a web page", raw(refusal(200, b"<html>", "Content-Type: text/html\r\n")), "answered with text/html"),
     ("no gzip", raw(refusal(200, b"xx", "Content-Encoding: gzip\r\n")), "not compressed as it says"),
     ("redirect", raw(refusal(302, b"", "Location: http://127.0.0.1:1/\r\n")), "302, a redirect, which is not followed"),
@@ -220,7 +221,9 @@ def test_tokens_without_any_text_are_named(ids: bool):
 
 
 def test_a_gateway_that_wants_16_tokens_and_calls_its_stream_json_races():
-    """OpenAI's Responses API refuses fewer (litellm#23836), so the warm-up would end the race; vllm-ascend#5033."""
+    """OpenAI's Responses API refuses fewer (litellm#23836), so the warm-up would end the race; vllm-ascend#5033. And a
+    stream that goes on after its answer would be waited for (vllm-mlx#101), with signs of life for ever (bifrost#6784).
+    """
     good = says([GOOD], head=HEAD.replace(b"text/event-stream", b"application/json"))
 
     async def strict(path: str, body: dict[str, Any]) -> Any:
@@ -230,7 +233,9 @@ def test_a_gateway_that_wants_16_tokens_and_calls_its_stream_json_races():
         async for part in good(path, {"max_tokens": body["max_tokens"] - 15}):
             yield part
 
-    assert not recordings.failures(recorded(strict, says([GOOD]), patience=LONG))
+    ends_nothing = says([GOOD.removesuffix(b"data: [DONE]\n\n"), *[b": still here\n\n"] * 1000], 0.05)
+    recording = recorded(strict, ends_nothing, patience=LONG)
+    assert not recordings.failures(recording) and recording["events"][-1]["wall_s"] < LONG.silence_s / 2
 
 
 @pytest.mark.parametrize("chat", [False, True])
@@ -266,8 +271,9 @@ def test_hidden_thinking_is_no_speed_of_what_is_shown(size: int, hidden: int):
     assert level_metrics([answer], 0, 9.0)["itl_p95_s"] == pytest.approx(5 / (6 * size - 1))
 
 
-@pytest.mark.parametrize("gaps, num", [([1e-4] * 99, 100), ([7e-4] * 31, 32), (([1e-4] * 24 + [0.25]) * 4, 25), ([5e-4] * 99, 1),
-                                       ([0.02, *[1e-4] * 4] * 9, 1), ([0.0] * 2, 1), ([0.0] * 9, 10)])  # fmt: skip
+@pytest.mark.parametrize("gaps, num", [
+    ([1e-4] * 99, 100), ([7e-4] * 31, 32), (([1e-4] * 24 + [0.25]) * 4, 25), ([5e-4] * 99, 1),
+    ([0.02, *[1e-4] * 4] * 9, 1), ([0.0] * 2, 1), ([0.0] * 9, 10)])  # fmt: skip
 def test_pieces_that_were_collected_are_no_speed(gaps: list[float], num: int):
     """What is written first and sent then (imp#754) would be 48 times as fast as it is, and what comes in clumps
     (c8s#140) 1.4 times; or a fast server, or one that sends a step's tokens at once, have no times."""
