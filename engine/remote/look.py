@@ -26,7 +26,6 @@ MAX_NAMED, MAX_NAME = 6, 200
 TEXT = "1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 1 2 3 4 5"
 SAID, CHAT = Question(TEXT), Question(messages=(("user", f"Repeat: {TEXT}"),))
 TOKENS = SamplingParams(max_new_tokens=16)
-PACKED = "its answers come compressed ({}), which delays them"
 STATES = {True: "speculation is on", False: "speculation is off", None: "whether it speculates is not known"}
 
 
@@ -92,8 +91,7 @@ async def _look(client: httpx.AsyncClient, endpoint: Endpoint) -> Seen:
         chat_reply = chat_reply or await ask(client, endpoint, CHAT, TOKENS, Patience(CONNECT_S, LOOK_S))
     speculation = speculation_of([reply], before, after)
     uncounted = UNCOUNTED if any(chunk.num_tokens is None for chunk in reply.chunks) else ""
-    packed = PACKED.format(endpoint.redact(reply.encoding)[:20]) if reply.encoding else ""
-    notes = costs(endpoint, said.path), reply.textless, packed, reply.clumped
+    notes = costs(endpoint, said.path), reply.textless, reply.clumped
     parts = (what, f"{STATES[speculation.is_on]}: {speculation.says}", uncounted, *notes)
     says = f"{'; '.join(filter(None, parts))}."
     return Seen(endpoint, says, chat, dialect, root, speculation.is_on, reply, chat_reply)

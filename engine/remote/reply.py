@@ -41,7 +41,9 @@ UNCOUNTED = "it counts its tokens only at an answer's end"
 # All pieces came at one moment if the mean time between two is this short, in seconds and, all together, as a share of
 # the wait; the first ones if the time between two is this share of the mean.
 AT_ONCE_S, OF_WAIT, OF_MEAN = 0.0008, 0.1, 0.1
-CLUMPED = "the first {}pieces came at one moment, for which the very first had to wait: a proxy may collect them"
+CLUMPED = (
+    "the first {}pieces came at one moment, for which the very first had to wait: a proxy may collect or pack them"
+)
 BUFFERED = (
     "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "
     "(nginx: proxy_buffering off, gzip off)"
@@ -131,7 +133,6 @@ class Reply:
     ended_s: when the stream ended.
     finish_reason: a value of ENDS; None if it ended without one.
     prompt_ids: the prompt's tokens, if the server sends them.
-    encoding: in which it was compressed; "" as a rule.
     num_cached: tokens of the prompt that came from a cache, by its usage; None if unknown.
     num_hidden: tokens of thinking before its first text that it counts and does not show.
     """
@@ -143,7 +144,6 @@ class Reply:
     prompt_ids: tuple[int, ...] = ()
     drafted: Drafted | None = None
     ended_s: float | None = None
-    encoding: str = ""
     num_cached: int | None = None
     num_hidden: int = 0
 
