@@ -134,8 +134,8 @@ async def ask(
                             raise first from None
                         bases.pop(0)
                         continue
-                    is_chat, is_said = bool(question.messages), error.status == 400 and NEW_LIMIT in str(error)
-                    if is_chat and is_said and (question.path, LIMIT) not in refused:  # others ignore the new name
+                    names_new = bool(question.messages) and error.status == 400 and NEW_LIMIT in str(error)
+                    if names_new and (question.path, LIMIT) not in refused:  # completions ignore the new name
                         refused.add((question.path, LIMIT))
                         continue
                     if not fields or (error.status not in (400, 422) and UNKNOWN not in str(error)):

@@ -76,10 +76,10 @@ class Written:
         self.token_ids, self.pieces, self.at_s, self.ends, self.num_thinking = [], [], [], [0], None
         self._hiding, self._text, num = Hiding(self.secrets), "", 0
         sizes = [len(chunk.text) if self.is_estimated(num_tokens) else 1 for chunk in self.uncounted]
-        each = (num_tokens - self.num_hidden) / sum(sizes)
+        tokens_per_size = (num_tokens - self.num_hidden) / sum(sizes)
         for chunk, size in zip(self.uncounted, sizes, strict=True):
             num += size
-            self._take(chunk, max(1, self.num_hidden + round(num * each)))
+            self._take(chunk, max(1, self.num_hidden + round(num * tokens_per_size)))
 
     def flush(self) -> None:
         """Text that was kept back, or came without a token of its own, goes to the last token."""
