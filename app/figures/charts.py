@@ -1,45 +1,33 @@
 """Under Charts: figures, each with a sentence. Pure; plotly is imported when the first is drawn."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from engine.analysis.metrics import lane_metrics, percentile, ratio
 from engine.analysis.roofline import roofline
 from engine.analysis.verdict_words import capital
-from engine.core.errors import UsageError, sentence
 from engine.core.events import LaneEvent, Step, steps
 from engine.core.spec import BASELINE, PLAIN, SPECULATIVE
-from engine.drafters import label, ruled, short_label
 from engine.recordings.recording import Recording
-from engine.what_if.ask import queries_of
-from engine.what_if.judged import WhatIf
-from engine.what_if.read import what_if_of
 
-from ..web.colours import DRAFT, EACH_DRAFTER, KEPT, PLAIN_STEP, REACHED, VERIFY
+from ..web.colours import DRAFT, KEPT, PLAIN_STEP, REACHED, VERIFY
 from .plots import Chart, axes, bars, legend_below, line, percent, shown
 
 MS = 1000.0
-OVER_TIME, FIRST = "Tokens over time", "First guess by draft length"
+OVER_TIME = "Tokens over time"
 MAX_BARS = 2_000  # per figure: more than a race on this page has steps, and as many as a browser draws quickly
 NOTHING = "No guesses in this race, so there is nothing to show."
-NO_TABLES = (
-    "This race has no tables, so its guesses at other draft lengths are not known. The page makes them after a race "
-    "(unless others are waiting), the command line with race --tables --save FILE."
-)
-NOT_ASKED = "First guesses are not known: a server does not reveal its guesses."
 ARRIVALS = "The time between two arrivals of text from the server, which does not say how long it drafts."
 
 
 def charts(recording: Recording | None) -> tuple[Chart, ...]:
-    """Tokens over time; step times and acceptance by position of the first speculative lane; first guesses over k of
-    all lanes if the recording has tables. None: the empty figures."""
+    """Tokens over time; step times and acceptance by position of the first speculative lane. None: empty figures."""
     if recording is None:
-        return Chart(OVER_TIME, None, ""), step_times((), None), acceptance((), ""), Chart(FIRST, None, NO_TABLES)
+        return Chart(OVER_TIME, None, ""), step_times((), None), acceptance((), "")
     events, (lane, plain) = recording.events, map(recording.spec.first, (SPECULATIVE, PLAIN))
     done = steps(events, lane)
     plain_step_s = percentile([step.seconds for step in steps(events, plain)], 0.5)
     of_steps = step_times(done, plain_step_s, roofline(recording, events, plain), recording.on_servers)
-    return tokens_over_time(recording), of_steps, acceptance(events, lane), first_guess(recording)
+    return tokens_over_time(recording), of_steps, acceptance(events, lane)
 
 
 def tokens_over_time(recording: Recording) -> Chart:
@@ -120,43 +108,3 @@ def acceptance(events: Sequence[LaneEvent], lane: str) -> Chart:
         f"The first guess was kept in {first:.0f} % of drafts, the last in {last:.0f} %. Where the bars are low, "
         "longer drafts are wasted work.",
     )
-
-
-def first_guess(recording: Recording) -> Chart:
-    """How often the first guess of a step was right, by drafter, at every size of chains in the tables."""
-    if recording.on_servers:
-        return Chart(FIRST, None, NOT_ASKED)
-    try:
-        if (what_if := what_if_of(recording)) is not None:
-            return Chart(FIRST, *_first_guess(what_if))
-        queries_of(recording.spec)  # raises if such a race cannot have tables
-    except UsageError as error:
-        return Chart(FIRST, None, sentence(str(error)))
-    return Chart(FIRST, None, NO_TABLES)
-
-
-def _first_guess(what_if: WhatIf) -> tuple[Any, str]:
-    """Figure and sentence. Raises UsageError if no drafter drafts chains of any length."""
-    shares = what_if.first_right()
-    if not shares:
-        raise UsageError("no drafter of this race has chains of every length")
-    figure = axes("tokens drafted per step", "%")
-    for number, (drafter, by_k) in enumerate(shares.items()):
-        colour, hover = EACH_DRAFTER[number % len(EACH_DRAFTER)], "right in %{y:.0f} % of steps at k = %{x}"
-        percents = [100 * share for share in by_k.values()]
-        line(figure, list(by_k), percents, _name(drafter), colour, hover, symbol="circle")
-    legend_below(figure)
-    figure.update_xaxes(dtick=1 if len(what_if.costs.verify_s) <= 17 else None)
-    drafter, by_k = max(shares.items(), key=lambda item: item[1][0] - item[1][max(item[1])])
-    k, at_once, in_steps = max(by_k), percent(by_k[0]), percent(by_k[max(by_k)])
-    return figure, (
-        f"{_name(drafter)}: right at {at_once} of the places where it guesses (k = 0), in {in_steps} of the steps "
-        f"that draft {k}. Where that falls the drafter is no worse: long drafts pass over the places where guessing is "
-        "easy, and a step begins where the last draft failed."
-    )
-
-
-def _name(drafter: str) -> str:
-    """A drafter in a legend, with how a server would draw its drafts."""
-    name, rule = ruled(drafter)
-    return shown(short_label(name) if rule else label(name), rule)

@@ -21,10 +21,10 @@ class Chart:
     table: Sequence[Sequence[str]] = ()
 
 
-def shown(text: str, more: str = "") -> str:
-    """A name from a file on one line, without markup for plotly, and short enough for a legend. more: stays whole."""
-    line, most = " ".join(text.replace("<", "(").split()), MAX_NAME - len(more)
-    return (line if len(line) <= most else line[: most - 1] + "…") + more
+def shown(text: str) -> str:
+    """A name from a file on one line, without markup for plotly, and short enough for a legend."""
+    line = " ".join(text.replace("<", "(").split())
+    return line if len(line) <= MAX_NAME else line[: MAX_NAME - 1] + "…"
 
 
 def line(
@@ -44,7 +44,7 @@ def line(
         name=name,
         mode="lines+markers" if symbol else "lines",
         line={"color": colour, "width": 2, "dash": dash},
-        marker={"symbol": symbol, "size": 6 if symbol == "circle" else 7, "color": colour},
+        marker={"symbol": symbol, "size": 7, "color": colour},
         hovertemplate=f"{hover}<extra></extra>",
     )
 

@@ -21,9 +21,8 @@ VERIFY = KEPT = BLUE
 DRAFT = ORANGE
 REACHED = GREEN
 PLAIN_STEP = FIGURE_TEXT = MIDDLE
-EACH_DRAFTER = (BLUE, ORANGE, SKY, AMBER)
 # Plotly's figures, the same in light and dark: bars of the two parts of a step, of draft tokens kept and, where the
-# draft got so far, reached; plain decoding; text; a line for each drafter; the grid.
+# draft got so far, reached; plain decoding; text; the grid.
 GRID = f"rgba({','.join(str(int(MIDDLE[i : i + 2], 16)) for i in (1, 3, 5))},0.25)"
 
 

@@ -57,21 +57,6 @@ class WhatIf:
         rates = {name: {k: num / s for k, s in by_k.items() if s} for name, by_k in self.seconds().items()}
         return {name: by_k for name, by_k in rates.items() if by_k}
 
-    def first_right(self) -> dict[str, dict[int, float]]:
-        """By drafter of chains of any length: the share of steps, of those that drafted, whose first guess was right,
-        at each k. At 0: of all places where it drafts."""
-        shares = {}
-        for name, table in self.tables.items():
-            is_right = {
-                i: bool(self.text.right(draft.first(1), i)) for i, draft in enumerate(table.drafts) if len(draft)
-            }
-            if name == table.drafter and is_right:
-                begun = {k: {step.position for step in self.steps(name, k)} for k in self.offered()[name]}
-                rows = {k: [is_right[i] for i in places & is_right.keys()] for k, places in begun.items()}
-                rows = {0: [*is_right.values()], **rows}
-                shares[name] = {k: sum(right) / len(right) for k, right in rows.items() if right}
-        return shares
-
     def tables_of(self, drafter: str, k: int | str) -> list[Table]:
         """What a lane of this drafter at this k drafts from: its table of trees or, where it has none, those of chains,
         the longest drafts last. Raises UsageError, as `oracle` and `steps` do, if there is none."""

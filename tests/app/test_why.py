@@ -81,9 +81,7 @@ STRANGERS = (
 def test_a_strangers_race_is_drawn_or_refused_in_words(race, drafter) -> None:
     """A file would end in a fault of the program, or bring markup into the page."""
     race = json.loads(json.dumps(race).replace('"ngram"', json.dumps(drafter)))
-    guesses = charts(Recording.of(race))[3]
-    assert guesses.sentence and "\n" not in guesses.sentence and not guesses.sentence.startswith(("Not ", "Only "))
-    for trace in () if guesses.figure is None else guesses.figure.data:
+    for trace in charts(Recording.of(race))[0].figure.data:
         assert "<" not in trace.name and len(trace.name) <= 36 and all(y >= 0 for y in trace.y)
     for chart in said(race):
         assert chart.sentence and "\n" not in chart.sentence and "<" not in chart.sentence
