@@ -17,6 +17,8 @@ CONTEXT_TOKENS = 4  # tokens of the prompt that can affect the first piece: a ch
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _REPLACEMENT = "\ufffd"
 _PRINTED = "photofinishprinted"  # found where a template prints a list of parts instead of reading it
+# A template's name for whether to think: Qwen's and most others'; DeepSeek's, Granite's and Kimi's.
+THINKING = ("enable_thinking", "thinking")
 ANSWERS = ("assistant", "gpt", "model")  # roles of the model
 
 
@@ -73,13 +75,18 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False, thinking: bool 
 
 def encode_messages(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bool | None = None) -> Prompt:
     """A conversation, each message with `role` and `content`, in the model's chat template; the prompt's text is the
-    last message's. thinking: the template's `enable_thinking`, None for its default. Raises UsageError like
-    `encode_prompt`."""
-    options = {} if thinking is None else {"enable_thinking": thinking}
-    token_ids = tokenizer(_in_template(tokenizer, messages, options), add_special_tokens=False, verbose=False)[
-        "input_ids"
-    ]
-    return _prompt(messages[-1]["content"], token_ids, True)
+    last message's. thinking: what its THINKING is, None for its default. Raises UsageError like `encode_prompt`, and
+    for a template that does not ask."""
+    if thinking is not None and not thinks_by_choice(tokenizer):
+        raise UsageError(f"this model's chat template does not ask for {' or '.join(THINKING)}: leave it to the model")
+    ids = tokenizer(_in_template(tokenizer, messages, thinking), add_special_tokens=False, verbose=False)["input_ids"]
+    return _prompt(messages[-1]["content"], ids, True)
+
+
+def thinks_by_choice(tokenizer: Any) -> bool:
+    """Whether the model's chat template writes other prompts with thinking than without. Raises as `encode_prompt`."""
+    on, off = (_in_template(tokenizer, [{"role": "user", "content": "a"}], thinking) for thinking in (True, False))
+    return on != off
 
 
 def _prompt(text: str, token_ids: Sequence[int], chat: bool) -> Prompt:
@@ -96,13 +103,14 @@ def doubled_bos(tokenizer: Any, token_ids: Sequence[int]) -> str:
     return f"the prompt begins with {tokenizer.bos_token} twice: the tokenizer adds it, so leave it out of the text"
 
 
-def _in_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], options: Mapping[str, bool]) -> str:
+def _in_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking: bool | None) -> str:
     """The messages as the template writes them. Templates of models that also see pictures may read lists of parts
     alone, and lose a text without a word; like servers, this tries both."""
     if not (template := getattr(tokenizer, "chat_template", None)):
         raise UsageError(
             "this model has no chat template; send the prompt without one, or choose a model tuned to chat"
         )
+    options = {} if thinking is None else dict.fromkeys(THINKING, thinking)
 
     def written(contents: Sequence[Any]) -> str:
         chat = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
@@ -131,12 +139,15 @@ def _in_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], options:
 
 
 def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every end-of-sequence token id of the model, its generation settings or its tokenizer."""
-    end_ids: set[int] = set()
+    """Every end-of-sequence token id of the model, its generation settings or its tokenizer. Raises UsageError."""
+    end_ids: set[Any] = set()
     for source in (model_config, getattr(model_config, "text_config", None), generation_config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
         end_ids.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    return frozenset(int(i) for i in end_ids)
+    try:
+        return frozenset(map(int, end_ids))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the model's eos_token_id has {sorted(map(str, end_ids))}, not all of them ids") from error
 
 
 def unapplied(generation_config: Any) -> str:

@@ -19,6 +19,7 @@ from engine.core.spec import check_length
 from engine.drafters import check as check_drafter
 from engine.drafters import weightless
 from engine.drafters.synthetic import parts_of
+from engine.loading.json_files import read_json
 from engine.loading.sources import DEFAULT_TARGET
 
 from . import fits
@@ -267,5 +268,5 @@ def of_template(shipped: Sequence[Pair], target: str) -> tuple[bool | None, bool
     if not (folder := Path(os.path.expanduser(target))).is_dir():
         return None, None
     config = folder / "tokenizer_config.json"
-    inside = config.is_file() and "chat_template" in json.loads(config.read_bytes())
+    inside = config.is_file() and bool(read_json(config).get("chat_template"))
     return inside or any((folder / f"chat_template.{form}").is_file() for form in ("jinja", "json")), None

@@ -81,7 +81,8 @@ class TorchBackend:
         loaded = self.loader.get(request.pair.target, progress)
         from engine.session import TorchRace
 
-        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat, request.pair.thinking)
+        prompt = request.recorded and request.recorded.prompt
+        prompt = prompt or encode_prompt(loaded.tokenizer, request.prompt, request.chat, request.pair.thinking)
         return TorchRace(loaded, request.spec, prompt, progress)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:

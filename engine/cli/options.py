@@ -16,7 +16,7 @@ PROMPT = (
     repeated("--prompt TEXT", str, "the prompt, used byte for byte"),
     repeated("--prompt-file F", str, _FROM_FILE),
     switch("--chat", "apply the model's chat template"),
-    switch("--no-thinking", "with --chat: no thinking before the answer (the template's enable_thinking)"),
+    switch("--no-thinking", "with --chat: no thinking before the answer (as the template puts it)"),
 )  # read by `commands.read_prompt`
 TARGET = setting(
     "--target T",

@@ -12,12 +12,11 @@ from ..core.spec import SamplingParams
 from ..loading.loading import LoadedModel
 from ..progress import Progress, silent
 from ..studies.prompts.prompts import FilePrompt
-from ..text import encode_messages, encode_prompt
+from ..text import THINKING, encode_messages, encode_prompt, thinks_by_choice
 from .findings import Finding
 from .trial import MIN_DEVIATIONS, Trial, run
 
 STRONG = 0.1  # two forms of a prompt differ strongly if first guesses differ by this share, and by MIN_DEVIATIONS
-THINKING = "enable_thinking"
 RAW, CHAT = "as plain text", "in the chat template"
 CHANGES = {
     RAW: "Send plain text, as the drafter was trained on, or train it on text in the model's chat template",
@@ -45,7 +44,7 @@ def template_findings(
 ) -> Iterator[Finding]:
     """The drafter on the same prompts as plain text, in the model's chat template, and with thinking on and off if the
     template knows it. Nothing for a model without a template."""
-    if not (template := getattr(loaded.tokenizer, "chat_template", None)):
+    if not getattr(loaded.tokenizer, "chat_template", None):
         return
 
     def trial(encode: Callable[[str], Prompt]) -> Trial:
@@ -59,7 +58,7 @@ def template_findings(
     try:
         trials = {RAW: trial(partial(encode_prompt, loaded.tokenizer))} | {
             name: trial(partial(in_template, thinking))
-            for name, thinking in (modes if THINKING in str(template) else {CHAT: None}).items()
+            for name, thinking in (modes if thinks_by_choice(loaded.tokenizer) else {CHAT: None}).items()
         }
     except PhotofinishError as error:
         change = "Repair the template, or serve the model with one that works"
@@ -76,7 +75,7 @@ def template_findings(
         return
     change = CHANGES[RAW] if best == RAW else CHANGES[CHAT]
     if best not in CHANGES:
-        change += f", with {THINKING} {'on' if best.endswith('on') else 'off'}"
+        change += f", with {' or '.join(THINKING)} {'on' if best.endswith('on') else 'off'}"
     yield Finding("doubt", "chat template", f"First guesses are right {says}.", change)
 
 

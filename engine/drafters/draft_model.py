@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 WIDTH = 2
 
 
+def readable(model: StaticTarget, token_ids: Sequence[int]) -> list[int]:
+    """The ids, with 0 for those that the model has no row for: a target that is padded further can write them."""
+    return [token_id if token_id < model.vocab_size else 0 for token_id in token_ids]
+
+
 class DraftModelDrafter(BranchingDrafter):
     """Proposes k tokens of `model`, picked by `sampler` from its first `vocab_size` tokens.
 
@@ -46,7 +51,7 @@ class DraftModelDrafter(BranchingDrafter):
 
     def prefill(self, prompt_ids: Sequence[int], hidden: Any) -> None:
         self._model.rollback(0)
-        self._model.extend(prompt_ids[:-1], 0)
+        self._model.extend(readable(self._model, prompt_ids[:-1]), 0)
         self._num_prompt_tokens, self._num_committed = len(prompt_ids), len(prompt_ids) - 1
         self._drafted = []
 
@@ -90,7 +95,7 @@ class DraftModelDrafter(BranchingDrafter):
         common = self._num_committed + num_matching(self._drafted, token_ids[self._num_committed :])
         common = min(common, len(token_ids) - 1)
         self._model.rollback(common)
-        new = token_ids[common:]
+        new = readable(self._model, token_ids[common:])
         if len(new) > WIDTH:
             self._model.extend(new[:-1], 0)
             new = new[-1:]

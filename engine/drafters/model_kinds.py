@@ -41,7 +41,7 @@ def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
 def _make(name: str, context: DrafterContext) -> Drafter:
     from ..runner.target import StaticTarget, cache_length
     from .device_picks import stays_on_device
-    from .draft_model import WIDTH, DeviceDraftModelDrafter, DraftModelDrafter
+    from .draft_model import WIDTH, DeviceDraftModelDrafter, DraftModelDrafter, readable
 
     target = context.loaded
     draft = target.companion(name, context.progress)
@@ -55,7 +55,7 @@ def _make(name: str, context: DrafterContext) -> Drafter:
         )
     length = cache_length(num_prompt, num_new, WIDTH)
     model = StaticTarget(draft.prepared, length, (WIDTH,), reach=context.k, pool=context.pool)
-    model.warm(context.prompt.token_ids[:-1])
+    model.warm(readable(model, context.prompt.token_ids[:-1]))
     vocab_size = target.prepared.vocab_size
     drafter: DraftModelDrafter
     if stays_on_device(context):

@@ -7,8 +7,8 @@ Formats, recognised by the contents of config.json:
     z-lab         `dflash_config`, or the architecture DFlashDraftModel (the DFlash authors, SpecForge):
                   `target_layer_ids` are layer outputs, index = id + 1
     original      an Eagle3 architecture, or LlamaForCausalLM with a `draft_vocab_size` (EAGLE-3 as its authors,
-                  SpecForge and NVIDIA's ModelOpt write it): `midlayer.` is `layers.0.`; ids in `eagle_config` are
-                  layer outputs, those outside it indices, as in vLLM
+                  SpecForge, DeepSpec and NVIDIA write it): `midlayer.` is `layers.0.`, `model.` may be in front; ids in
+                  `eagle_config` and `target_layer_ids` are layer outputs, others indices, as in vLLM
 """
 
 from collections.abc import Mapping
@@ -72,18 +72,15 @@ def _spec(config: Mapping[str, Any], num_target_layers: int, given: HeadName) ->
         )
     own = config.get("eagle_config") or {}
     check_fields("eagle_config", own, EAGLE_CONFIG)
-    ids = (
-        _integers(config.get("eagle_aux_hidden_state_layer_ids"))
-        or tuple(i + 1 for i in _integers(own.get("eagle_aux_hidden_state_layer_ids")))
-        or default
-    )
+    outputs = own.get("eagle_aux_hidden_state_layer_ids") or config.get("target_layer_ids")
+    ids = _integers(config.get("eagle_aux_hidden_state_layer_ids")) or tuple(i + 1 for i in _integers(outputs))
     layers = {**config}
     if any("Llama" in name for name in names):  # the architecture determines its layers
         layers["model_type"] = "llama"
     if names == ["LlamaForCausalLM"]:  # one, whatever a configuration copied from the target says
         layers["num_hidden_layers"] = 1
     flags = {**config, **{name: own[name] for name in ("norm_before_fc",) if name in own}}
-    return _eagle3(layers, flags, given.aux or ids)
+    return _eagle3(layers, flags, given.aux or ids or default)
 
 
 def _speculators(config: Mapping[str, Any], default: tuple[int, ...], given: HeadName) -> HeadSpec:

@@ -45,7 +45,9 @@ def info_of(name: str, tensor: Tensor) -> TensorInfo:
 def renamed(tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The tensors under the names of the speculators format, without the tables of angles that some trainers store."""
     return {
-        name.replace("midlayer.", "layers.0."): value for name, value in tensors.items() if "rotary_emb." not in name
+        name.removeprefix("model.").replace("midlayer.", "layers.0."): value
+        for name, value in tensors.items()
+        if "rotary_emb." not in name
     }
 
 

@@ -141,7 +141,8 @@ def stored_bits(config: Mapping[str, Any]) -> int:
     plain = (
         how.get("format") == "float-quantized" and not how.get("sparsity_config") and not how.get("transform_config")
     )
-    kinds: dict[Any, int] = {"mxfp4": 4, "fp8": 8, "compressed-tensors": 8 if plain else 0}
+    kinds: dict[Any, int] = {"mxfp4": 4, "fp8": 8, "fbgemm_fp8": 8, "compressed-tensors": 8 if plain else 0}
+    kinds["modelopt"] = 8 if how.get("quant_algo") == "FP8" else 0
     return kinds.get(how.get("quant_method"), 0)
 
 

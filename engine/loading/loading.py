@@ -20,9 +20,11 @@ from ..kernels.devices import device_named
 from ..layers import published
 from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
+from .json_files import check_json
 from .sources import DEFAULT_TARGET, Source, config_of, find, hub_names, weights_files
 from .tokenizer_files import read_tokenizer
 from .towers import OTHER, TEXT_NAMES, decoder_config
+from .unpack import is_scaled, unpacked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -35,7 +37,7 @@ DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32, "float16": torch
 REASONS = {
     "backend tokenizer": "it has no tokenizer that is readable here",
     "trust_remote_code": published.OWN_CODE,
-    "JSONDecodeError": "one of its JSON files is damaged; download it again, or run git lfs pull",
+    "docstring": "transformers needs its docstrings, and this Python leaves them out; run it without -OO",
 }  # a word of an error while loading -> in our words
 
 
@@ -151,6 +153,8 @@ def load(
         _explained(target, _accept, target, config, chosen, place, kernels.free_bytes())
     source = find(target, progress)
     files = [] if source.config else weights_files(source.folder)
+    if files and target != DEFAULT_TARGET:
+        check_json(source.folder)
     dtype = chosen()
     with ThreadPoolExecutor(1) as pool:
         digest = None if source.digest else pool.submit(_digest, files)
@@ -158,7 +162,7 @@ def load(
             progress(f"reading the tokenizer of {target}", None)
             tokenizer = _explained(target, _tokenizer, source)
             progress(f"{'drawing' if source.config else 'reading'} the weights of {target}", None)
-            model = _explained(target, _model, source, DTYPES[dtype], place)
+            model = _explained(target, _model, source, files, DTYPES[dtype], place)
         info = ModelInfo(
             target, source.revision, digest.result() if digest else source.digest, dtype, str(place), source.licence
         )
@@ -196,7 +200,7 @@ def _tokenizer(source: Source) -> Any:
     return tokenizer
 
 
-def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+def _model(source: Source, files: list[Path], dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
     if source.config:
         return random_targets.build(source.config, dtype, device)
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -218,8 +222,10 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
     }
     begin(decoder, dtype, device)
     published_config = random_targets.read_published(source.folder / "config.json")
+    if not published_config.get("quantization_config") and is_scaled(files):  # said elsewhere: ModelOpt until 2025
+        published_config["quantization_config"] = {"quant_method": "fp8"}
     if published.stored_bits(published_config):
-        model, report = _unpacked(source.folder, published_config["quantization_config"], options)
+        model, report = _unpacked(files, published_config["quantization_config"], options)
     else:
         model, report = AutoModelForCausalLM.from_pretrained(str(source.folder), **options)
     own, others = model.state_dict().keys(), sorted(report["unexpected_keys"])
@@ -242,17 +248,15 @@ def _model(source: Source, dtype: torch.dtype, device: torch.device) -> PreTrain
     return model.eval().requires_grad_(False)
 
 
-def _unpacked(folder: Path, quantization: dict[str, Any], options: dict[str, Any]) -> Any:
-    """What from_pretrained returns for a model in the folder, of whose weights some are to be unpacked."""
+def _unpacked(files: list[Path], quantization: dict[str, Any], options: dict[str, Any]) -> Any:
+    """What from_pretrained returns for the model in these files, of whose weights some are to be unpacked."""
     from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, GenerationConfig
-
-    from .unpack import unpacked
 
     config = options["config"]
     vars(config).pop("quantization_config", None)
-    if (folder / "generation_config.json").is_file():
+    if (folder := files[0].parent).joinpath("generation_config.json").is_file():
         options["generation_config"] = GenerationConfig.from_pretrained(folder, local_files_only=True)
-    weights = unpacked(weights_files(folder), quantization, options["dtype"])
+    weights = unpacked(files, quantization, options["dtype"])
     return MODEL_FOR_CAUSAL_LM_MAPPING[type(config)].from_pretrained(None, state_dict=weights, **options)
 
 

@@ -64,7 +64,7 @@ def config_file(target: str) -> Path:
 def read_published(path: Path) -> dict[str, Any]:
     """A configuration as published: an object. Raises UsageError."""
     try:
-        value = parse(path.read_bytes(), MAX_CONFIG_BYTES)
+        value = parse(path.read_bytes(), MAX_CONFIG_BYTES, has_nan=True)
     except (OSError, UsageError) as error:
         raise UsageError(
             f"the configuration {str(path)!r} cannot be used: {getattr(error, 'strerror', None) or error}"

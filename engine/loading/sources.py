@@ -2,7 +2,6 @@
 cache, or just a published configuration (`random_targets.py`)."""
 
 import io
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from ..core.errors import PhotofinishError, UsageError
 from ..core.spec import RANDOM
 from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
+from .json_files import damaged, read_json
 
 DEFAULT_TARGET = default_model.NAME
 # Draft heads for the default target, a folder for each kind.
@@ -36,6 +36,7 @@ _INSTEAD = {
     "adapter_config.json": "an adapter's (LoRA): merge it into its model, and give the result",
     "snapshots/*/config.json": "of the hub's cache: give that folder",
     "*.gguf": "a file for llama.cpp: give the model that it was made from",
+    "*-of-*": "one of several, whose index (.index.json) is missing",
     "*.safetensors": "under no name that transformers reads, or a link to a file that is not there",
 }
 
@@ -178,15 +179,15 @@ def _whole(path: Path) -> Path:
         if path.suffix == ".safetensors":
             safe_open(path, "np")
     except SafetensorError as error:
-        raise UsageError(f"{str(path)!r} is damaged: {error}; download it again, or run git lfs pull") from error
+        raise damaged(path, error) from error
     return path
 
 
 def _indexed(folder: Path, index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{str(index)!r} is damaged: {type(error).__name__}: {error}") from error
+        names = sorted(set(read_json(index)["weight_map"].values()))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise damaged(index, error) from error
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
             raise UsageError(f"the folder {str(folder)!r} lacks {name!r}, which {index.name} names")

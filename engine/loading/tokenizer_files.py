@@ -1,8 +1,9 @@
 """The tokenizer in a model's folder."""
 
-import json
 from pathlib import Path
 from typing import Any
+
+from .json_files import read_json
 
 FILE = "tokenizer.json"
 
@@ -30,5 +31,7 @@ def read_tokenizer(folder: Path) -> Any:
     else:
         tokenizer = by_class()
     if not tokenizer.chat_template and (template := folder / "chat_template.json").is_file():
-        tokenizer.chat_template = json.loads(template.read_bytes()).get("chat_template")
+        written = read_json(template)["chat_template"]
+        named = isinstance(written, list)
+        tokenizer.chat_template = {one["name"]: one["template"] for one in written} if named else written
     return tokenizer

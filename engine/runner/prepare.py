@@ -64,7 +64,7 @@ def _prepare(model: PreTrainedModel, kernels: Kernels | None, progress: Progress
     num_words = min(vocab_size, embeddings.weight.shape[0])
     ids = (torch.arange(FAITHFUL_TOKENS, device=device) * 7919 % num_words)[None]
     begin = getattr(model.config.get_text_config(), "bos_token_id", None)
-    if isinstance(begin, int) and begin < num_words:
+    if isinstance(begin, int) and 0 <= begin < num_words:
         ids[0, 0] = begin  # many models' largest numbers come of it: more than float16 holds
     kernels = kernels or choose(device, dtype)
     kernels.get_ready(silent)

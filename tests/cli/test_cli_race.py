@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -122,21 +123,24 @@ def test_every_option_reaches_the_race(capsys, tmp_path):
 
 
 def test_a_chat_may_leave_thinking_out(capsys, tmp_path):
-    """Many heads were trained on answers without thinking: they would be judged by thoughts, here and on the page."""
+    """Many heads were trained on answers without thinking: they would be judged by thoughts, here and on the page. A
+    recorded race is run again on its own tokens: other ones would be called a fault of this machine."""
     folder, thoughts = (
         tmp_path / "target",
         "{{ messages[0].content }}{% if enable_thinking is not false %} hm{% endif %}",
     )
     shutil.copytree(TARGET, folder)
     (folder / "chat_template.jinja").write_text(thoughts)
-    asked, prompts = [*RACE, "--target", str(folder), "--chat", "--save", str(tmp_path / "a"), "--json"], []
-    for more in ([], ["--no-thinking"]):
-        printed(capsys, *asked, *more)
-        prompts.append(recordings.read(tmp_path / "a")["prompt"]["token_ids"])
+    asked, prompts = [*RACE, "--target", str(folder), "--chat", "--json", "--save"], []
+    for name, *more in (("first",), ("a", "--no-thinking")):
+        printed(capsys, *asked, str(tmp_path / name), *more)
+        prompts.append(recordings.read(tmp_path / name)["prompt"]["token_ids"])
     pair = Pair("", "", str(folder), "ngram", 3, "", True, thinking=False)
     request = RaceRequest("", "def f(x):\n", True, pair, recordings.read(tmp_path / "a").spec)
     prompts.append(list(TorchBackend("float32", "cpu").prepare(request, silent).prompt.token_ids))
     assert prompts[0][: len(prompts[1])] == prompts[1] == prompts[2] != prompts[0]
+    asked_again = replace(request, recorded=recordings.read(tmp_path / "first"))
+    assert list(TorchBackend("float32", "cpu").prepare(asked_again, silent).prompt.token_ids) == prompts[0]
 
 
 REFUSED = [

@@ -17,6 +17,7 @@ from engine.doctor.checkup import Checkup
 from engine.hardware.environment import circumstances
 from engine.text import (
     MAX_PROMPT_CHARS,
+    THINKING,
     Pieces,
     StopAt,
     check_prompt_text,
@@ -114,6 +115,18 @@ def test_what_the_model_said_itself_may_be_shortened():
     assert ids == tuple(encode(sentencepiece(strip=False), "acd"))
 
 
+@pytest.mark.parametrize("name", THINKING)
+def test_a_template_is_told_not_to_think_by_its_own_name(name):
+    """A model would think all the same, without a word, and its drafter be judged by thoughts."""
+    tokenizer = sentencepiece(strip=False)
+    tokenizer.chat_template = f"{{{{ messages[0].content }}}}{{% if {name} %}}and{{% endif %}}"
+    on, off = (encode_prompt(tokenizer, "a", chat=True, thinking=thinking).token_ids for thinking in (True, False))
+    assert on[: len(off)] == off != on
+    tokenizer.chat_template = "{{ messages[0].content }}"
+    with pytest.raises(UsageError, match=name):
+        encode_prompt(tokenizer, "a", chat=True, thinking=False)
+
+
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_any_text_is_a_prompt(text):
     """A visitor's language or control characters would be refused."""
@@ -139,6 +152,8 @@ def test_every_end_token_is_known():
     ids = end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3))
     assert ids == {1, 2, 3, 4, 106}
     assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
+    with pytest.raises(UsageError, match=r"eos_token_id has .*<eos>"):
+        end_token_ids(config, SimpleNamespace(eos_token_id=["<eos>", None]), None)
 
 
 def test_penalties_that_no_lane_applies_are_said_once(tmp_path):

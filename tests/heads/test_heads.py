@@ -23,11 +23,11 @@ from tests.helpers.trained import context, trained
 
 
 def test_weights_in_several_files_are_one_head(tmp_path):
-    """Only the first part of a large head would be read."""
+    """Only the first part of a large head would be read, or none of one with NeMo's prefix."""
     config, whole = random_head("eagle3")
     folder = save(tmp_path, config, {})
     (folder / "model.safetensors").unlink()
-    save_torch_state_dict(whole, folder, max_shard_size=100_000)
+    save_torch_state_dict({f"model.{name}": value for name, value in whole.items()}, folder, max_shard_size=100_000)
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     read = read_tensors(folder)
     assert set(read) == set(whole) and all(torch.equal(read[n], whole[n]) for n in whole)
@@ -93,6 +93,7 @@ UNUSED = {"sliding_window": 131072, "use_sliding_window": False, "max_window_lay
         ({"eagle_config": {**NAMED, "use_aux_hidden_state": True, "next_layer_regular": True}}, (2, 3, 5)),
         ({"eagle_config": NVIDIAS}, (2, 3, 3)),
         (NAMED, (1, 2, 4)),
+        ({"architectures": ["Qwen3Eagle3Model"], "target_layer_ids": [1, 2, 4]}, (2, 3, 5)),  # DeepSpec's
         (UNUSED, (2, 3, 3)),
     ],
 )

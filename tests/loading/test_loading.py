@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import weakref
@@ -138,6 +139,10 @@ def _change(**values):
     return damage
 
 
+def _marked(folder: Path) -> None:
+    (path := folder / "tokenizer.json").write_text("\ufeff" + path.read_text())
+
+
 DAMAGES = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "a config that is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot be used"),
@@ -148,6 +153,15 @@ DAMAGES = {
     "a tokenizer's pointer": (lambda folder: (folder / "tokenizer.json").write_text(POINTER), "damaged.*git lfs pull"),
     "an adapter": (_put("adapter_config.json"), r"no weights.*; it has adapter_config\.json, .*merge it"),
     "a file for llama.cpp": (_put("q8.gguf"), r"no weights.*; it has q8\.gguf, "),
+    "shards without an index": (
+        lambda folder: (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors"),
+        "no weights.*one of several, whose index",
+    ),
+    "a mark": (_marked, r"tokenizer\.json' begins with a byte order mark.*without one"),
+    "settings of generating that are a pointer": (
+        lambda folder: (folder / "generation_config.json").write_text(POINTER),
+        "generation_config.*git lfs pull",
+    ),
     "scales of quantised weights": (_with("model.layers.0.mlp.up_proj.weight_scale"), "quantised, which config.json"),
     "names of a wrapper": (_with("_orig_mod.lm_head.weight", ".layers.1."), "missing, .*; there is _orig_mod.lm_head"),
     "weights of MLX": (_change(quantization={"group_size": 64, "bits": 4}), r"has quantised weights \(4 bits\)"),
@@ -168,6 +182,13 @@ def test_a_folder_that_is_no_model_is_one_clear_line(folder, damage, capfd):
         load(str(folder), "float32")
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("values", [{"bos_token_id": -1}, {"time_step_limit": [0.0, math.inf]}])
+def test_odd_values_that_change_nothing_stop_nothing(folder, values):
+    """Models are published with an id that is none, and with numbers that JSON has not."""
+    _change(**values)(folder)
+    assert load(str(folder), "float32").prepared.vocab_size == 2048
 
 
 UNKNOWN = [("dtype", value) for value in ("int4", "BFLOAT16", "")]

@@ -20,7 +20,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "MXFP4": {"quant_method": "mxfp4"},
     "blocks": {"quant_method": "fp8", "weight_block_size": [24, 40]},  # no matrix here is a whole number of them
     "rows": FP8,
+    "rows of FBGEMM": {"quant_method": "fbgemm_fp8"},
     "tensors": FP8,
+    "tensors of ModelOpt": {"quant_method": "modelopt", "quant_algo": "FP8"},
+    "tensors, said elsewhere": {},
 }
 
 
@@ -37,12 +40,12 @@ def four_bits(name: str, weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
 
 def eight_bits(kind: str, name: str, weight: Tensor) -> tuple[dict[str, Tensor], Tensor]:
     """A weight in FP8, and what its codes stand for."""
-    shared = {"blocks": (24, 40), "rows": (1, weight.shape[1]), "tensors": weight.shape}[kind]
+    shared = {"blocks": (24, 40), "rows": (1, weight.shape[1])}.get(kind.split()[0], weight.shape)
     row, column = (torch.arange(num) // size for num, size in zip(weight.shape, shared, strict=True))
     scales = torch.rand(int(row[-1]) + 1, int(column[-1]) + 1) / 50 + 0.01
     codes, whole = (weight / scales[row][:, column]).to(torch.float8_e4m3fn), scales[row][:, column]
     own = f"{name}_scale_inv" if kind == "blocks" else f"{name}_scale"
-    return {name: codes, own: scales.flatten() if kind == "tensors" else scales}, codes.float() * whole
+    return {name: codes, own: scales.flatten() if shared == weight.shape else scales}, codes.float() * whole
 
 
 @pytest.mark.parametrize("kind", KINDS)
