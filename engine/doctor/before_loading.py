@@ -3,13 +3,13 @@
 The faults are those seen in practice: heads without output layer or vocabulary map, for other layers or another
 tokenizer. A server accepts most of them without a word, and then never keeps a guess."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from ..core.errors import UsageError, sentence
 from ..heads.formats import NoHeadError, spec_of
 from ..heads.head_spec import KINDS, HeadSpec
 from ..heads.names import HeadName
-from ..heads.shapes import EMBEDDING, OUTPUT, RESTORED, fitted, renamed, unpacked
+from ..heads.shapes import OUTPUT, RESTORED, fitted, renamed, unpacked
 from ..heads.vocabulary import TABLES, TensorInfo, by_offsets, marked, may_be_padding
 from ..layers.published import DEFAULT_WORDS, quantised, refusal, text_part, unpacking
 from ..remote.fields import find
@@ -17,6 +17,14 @@ from .files import Files
 from .findings import Finding
 
 MAX_IDS = 12
+# Words of what `fitted` says of a head -> the check, and what to change.
+REMEDIES = {
+    "'s fc reads": ("tapped layers", "but its config.json names others: name all of them there, or with #aux="),
+    f"lacks {OUTPUT}": ("output layer", f"Export the head again with {OUTPUT}: without it servers draft at random"),
+    "no d2t table": ("vocabulary map", "Export the head again with d2t and t2d, from the run that chose its words"),
+    "head embeds": ("vocabulary", "Use a head trained with this target's tokenizer"),
+}
+OTHERWISE = ("tensors", "Use a head that was trained for this target")
 FEW_DIFFER = 0.9  # from this share of equal ids on, the tokenizers are taken for two versions of one
 
 
@@ -120,47 +128,26 @@ def _trained_for(head: Files, target: Files) -> Iterator[Finding]:
 def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> Finding | None:
     """What keeps these tensors from being a head for this target."""
     size, num_words = text_part(target.config).get("hidden_size") or 0, _num_words(target)
-    fc, output, own = (tensors.get(name) for name in ("fc.weight", OUTPUT, EMBEDDING))
-    num_states = len(spec.hidden_layers)
-    if fc is not None and len(fc.shape) == 2 and (width := fc.shape[1]) != num_states * size:
-        num_read, rest = divmod(width, size)
-        says = f"fc reads {width:,} features; {num_states} hidden states of this target have {num_states * size:,}"
-        if rest:
-            change = f"Use a head for a target of hidden size {size}"
-            return Finding("fault", "hidden size", f"{says}: no number of its states, of {size} each, fits.", change)
-        change = (
-            f"The head reads {num_read} hidden states, but its config.json names {num_states}: name all of them, as "
-            f"its training did, in config.json or with #aux={','.join('N' * num_read)}"
-        )
-        return Finding("fault", "tapped layers", f"{says}.", change)
     reduced = spec.draft_vocab_size is not None and not may_be_padding(spec.draft_vocab_size, num_words)
-    has_own = reduced or spec.layers.hidden_size != size or (spec.kind == "eagle3" and own is not None)
-    if output is None and has_own and not spec.tied_output:
-        change = (
-            "Export the head again with lm_head.weight: without it servers load random numbers, and reject its guesses"
-        )
-        says = "lm_head.weight is missing, and the target's does not fit: this head has words or a size of its own."
-        return Finding("fault", "output layer", says, change)
-    num_rows = spec.draft_vocab_size or 0 if output is None else output.shape[0]
-    if reduced and not any(table in tensors for table in TABLES):
-        says = f"d2t is missing: which of the target's {num_words:,} tokens are the head's {num_rows:,} words?"
-        change = "Export the head again with d2t (and t2d), from the training run that chose its words"
-        return Finding("fault", "vocabulary map", says, change)
-    if own is not None and not may_be_padding(own.shape[0], num_words):
-        says = f"The head embeds {own.shape[0]:,} words, and the target has {num_words:,}: they have other tokenizers."
-        return Finding("fault", "vocabulary", says, "Use a head trained with this target's tokenizer")
-    ids = tensors["d2t"].values if "d2t" in tensors else None
-    if ids is not None and _leads_out(by_offsets(ids), num_words) and not _leads_out(ids, num_words):
-        change = "Subtract each row's number from d2t: it holds offsets, so that row + d2t[row] is the target's id"
-        return Finding("fault", "vocabulary map", "d2t holds the target's ids themselves instead of offsets.", change)
     whole = dict(tensors)
-    if output is None and spec.tied_output and reduced:  # borrowed from the target's embedding
-        whole[OUTPUT] = TensorInfo((num_rows, spec.layers.hidden_size), RESTORED)
+    if OUTPUT not in tensors and spec.tied_output and reduced:  # borrowed from the target's embedding
+        whole[OUTPUT] = TensorInfo((spec.draft_vocab_size or 0, spec.layers.hidden_size), RESTORED)
     try:
         fitted(spec, unpacked(whole), size, num_words)
     except UsageError as error:
-        return Finding("fault", "tensors", sentence(str(error)), "Use a head that was trained for this target")
-    return None
+        why = str(error)
+    else:
+        return None
+    check, change = next((remedy for words, remedy in REMEDIES.items() if words in why), OTHERWISE)
+    ids = tensors["d2t"].values if "d2t" in tensors else None
+    if check == "tapped layers" and tensors["fc.weight"].shape[1] % size:
+        check, change = "hidden size", f"Use a head for a target of hidden size {size}: no number of its states fits"
+    elif check == "tapped layers":
+        states = ",".join("N" * (tensors["fc.weight"].shape[1] // size))
+        change = f"The head reads {len(states[::2])} hidden states, {change}{states}"
+    elif "d2t leads" in why and ids and 0 <= min(ids) <= max(ids) < num_words and len({*ids}) == len(ids):
+        check, change = "vocabulary map", "Subtract each row's number from d2t: it has the target's ids, not offsets"
+    return Finding("fault", check, sentence(why), change)
 
 
 def _words(tensors: Mapping[str, TensorInfo], target: Files) -> Iterator[Finding]:
@@ -177,11 +164,6 @@ def _words(tensors: Mapping[str, TensorInfo], target: Files) -> Iterator[Finding
         yield Finding("fault", "vocabulary map", says, "Export both tables again from the same training run")
         return
     yield Finding("ok", "vocabulary map", f"{len(ids):,} of {_num_words(target):,} tokens can be drafted.")
-
-
-def _leads_out(ids: Sequence[int], num_words: int) -> bool:
-    """Whether these ids lie outside the vocabulary, or two of them are one token."""
-    return not 0 <= min(ids) <= max(ids) < num_words or len(set(ids)) < len(ids)
 
 
 def _num_words(target: Files) -> int:
