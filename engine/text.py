@@ -139,15 +139,12 @@ def _in_template(tokenizer: Any, messages: Sequence[Mapping[str, str]], thinking
 
 
 def end_token_ids(model_config: Any, generation_config: Any, tokenizer: Any) -> frozenset[int]:
-    """Every end-of-sequence token id of the model, its generation settings or its tokenizer. Raises UsageError."""
-    end_ids: set[Any] = set()
+    """Every end-of-sequence token id of the model, its generation settings or its tokenizer."""
+    end_ids: set[int] = set()
     for source in (model_config, getattr(model_config, "text_config", None), generation_config, tokenizer):
         ids = getattr(source, "eos_token_id", None)
         end_ids.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    try:
-        return frozenset(map(int, end_ids))
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"the model's eos_token_id has {sorted(map(str, end_ids))}, not all of them ids") from error
+    return frozenset(int(i) for i in end_ids)
 
 
 def unapplied(generation_config: Any) -> str:

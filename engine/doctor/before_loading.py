@@ -6,6 +6,7 @@ tokenizer. A server accepts most of them without a word, and then never keeps a 
 from collections.abc import Iterator, Mapping
 
 from ..core.errors import UsageError, sentence
+from ..drafters.model_kinds import difference
 from ..heads.formats import NoHeadError, spec_of
 from ..heads.head_spec import KINDS, HeadSpec
 from ..heads.names import HeadName
@@ -16,6 +17,11 @@ from ..remote.fields import find
 from .files import Files
 from .findings import Finding
 
+NEAR = (
+    "If the draft model was trained with the target's tokenizer, copy the target's tokenizer.json into its folder; "
+    "otherwise use another one, and if you do not know, ask its publisher"
+)
+FAR = "Choose a draft model with the target's own tokenizer, as a rule one of its family"
 MAX_IDS = 12
 # Words of what `fitted` says of a head -> the check, and what to change.
 REMEDIES = {
@@ -44,26 +50,13 @@ def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
     ours, theirs = target.vocabulary, draft.vocabulary
     if not ours or not theirs:
         return
-    if ours == theirs:
-        sizes = _num_words(target), _num_words(draft)
-        padded = "" if sizes[0] == sizes[1] else f"; {sizes[0]:,} and {sizes[1]:,} rows differ by padding alone"
-        yield Finding("ok", "vocabulary", f"Both tokenizers have the same {len(ours):,} tokens{padded}.")
+    if says := difference(ours, theirs):
+        is_near = len(ours.items() & theirs.items()) >= FEW_DIFFER * len(ours)
+        yield Finding("fault", "vocabulary", f"The tokenizers differ: {says}.", NEAR if is_near else FAR)
         return
-    by_id = {i: token for token, i in theirs.items()}
-    i, token = min((i, token) for token, i in ours.items() if by_id.get(i) != token)
-    there = f"{by_id[i]!r}" if i in by_id else "nothing"
-    num_same = sum(theirs.get(word) == at for word, at in ours.items())
-    moved = token in theirs and theirs[token] != i
-    yield Finding(
-        "fault",
-        "vocabulary",
-        f"The tokenizers differ: token {i} is {token!r} for the target and {there} for the draft model"
-        f"{f', which has {token!r} as {theirs[token]}' if moved else ''}; {num_same:,} of {len(ours):,} ids agree.",
-        "If the draft model was trained with the target's tokenizer, copy the target's tokenizer.json into its folder; "
-        "otherwise use another one, and if you do not know, ask its publisher"
-        if num_same >= FEW_DIFFER * len(ours)
-        else "Choose a draft model with the target's own tokenizer, as a rule one of its family",
-    )
+    sizes = _num_words(target), _num_words(draft)
+    padded = "" if sizes[0] == sizes[1] else f"; {sizes[0]:,} and {sizes[1]:,} rows differ by padding alone"
+    yield Finding("ok", "vocabulary", f"Both tokenizers have the same {len(ours):,} tokens{padded}.")
 
 
 def head_findings(kind: str, name: HeadName, head: Files, target: Files) -> Iterator[Finding]:

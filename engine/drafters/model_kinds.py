@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,17 +25,15 @@ def name_of(argument: str) -> str:
     return argument
 
 
-def check_tokenizers(target: LoadedModel, draft: LoadedModel) -> None:
-    """Raise UsageError, naming the first difference, unless both tokenizers map the same tokens to the same ids."""
-    ours, theirs = target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()
-    if ours == theirs:
-        return
-    token_id, token = min((i, t) for t, i in ours.items() ^ theirs.items())
-    raise UsageError(
-        f"draft model {draft.info.name!r} has another tokenizer than {target.info.name!r}: the first difference is "
-        f"token {token_id}, {token!r}, which only "
-        f"{'the target' if ours.get(token) == token_id else 'the draft model'} has there; they have {len(theirs)} "
-        f"and {len(ours)} tokens"
+def difference(ours: Mapping[str, int], theirs: Mapping[str, int]) -> str:
+    """Where the ids of a target's tokens and of a draft model's differ first, as a clause; "" if they do not."""
+    if not (differ := ours.items() ^ theirs.items()):
+        return ""
+    at = min(i for _, i in differ)
+    words = ({i: repr(token) for token, i in vocabulary.items()}.get(at, "nothing") for vocabulary in (ours, theirs))
+    num_same = len(ours.items() & theirs.items())
+    return "token {} is {} for the target and {} for the draft model; {:,} of {:,} ids agree".format(
+        at, *words, num_same, len(ours)
     )
 
 
@@ -45,7 +44,8 @@ def _make(name: str, context: DrafterContext) -> Drafter:
 
     target = context.loaded
     draft = target.companion(name, context.progress)
-    check_tokenizers(target, draft)
+    if says := difference(target.tokenizer.get_vocab(), draft.tokenizer.get_vocab()):
+        raise UsageError(f"draft model {name!r} has another tokenizer than {target.info.name!r}: {says}")
     num_prompt, num_new = len(context.prompt.token_ids), context.params.max_new_tokens
     limit = draft.prepared.shape.max_length
     if num_prompt + num_new > limit:

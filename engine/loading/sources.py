@@ -14,7 +14,7 @@ from ..core.errors import PhotofinishError, UsageError
 from ..core.spec import RANDOM
 from ..progress import Progress, quiet, silent
 from . import default_model, random_targets
-from .json_files import damaged, read_json
+from .json_files import AGAIN, read_json
 
 DEFAULT_TARGET = default_model.NAME
 # Draft heads for the default target, a folder for each kind.
@@ -179,7 +179,7 @@ def _whole(path: Path) -> Path:
         if path.suffix == ".safetensors":
             safe_open(path, "np")
     except SafetensorError as error:
-        raise damaged(path, error) from error
+        raise UsageError(f"{str(path)!r} is damaged: {error}; {AGAIN}") from error
     return path
 
 
@@ -187,7 +187,7 @@ def _indexed(folder: Path, index: Path) -> list[Path]:
     try:
         names = sorted(set(read_json(index)["weight_map"].values()))
     except (KeyError, TypeError, AttributeError) as error:
-        raise damaged(index, error) from error
+        raise UsageError(f"{str(index)!r} is damaged: {type(error).__name__}: {error}") from error
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or not (folder / name).is_file():
             raise UsageError(f"the folder {str(folder)!r} lacks {name!r}, which {index.name} names")

@@ -31,7 +31,5 @@ def read_tokenizer(folder: Path) -> Any:
     else:
         tokenizer = by_class()
     if not tokenizer.chat_template and (template := folder / "chat_template.json").is_file():
-        written = read_json(template)["chat_template"]
-        named = isinstance(written, list)
-        tokenizer.chat_template = {one["name"]: one["template"] for one in written} if named else written
+        tokenizer.chat_template = read_json(template).get("chat_template")
     return tokenizer

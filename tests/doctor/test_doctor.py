@@ -95,8 +95,8 @@ def swapped(vocab: dict[str, int]) -> None:
     vocab[one], vocab[other] = vocab[other], vocab[one]
 
 
-def renamed(vocab: dict[str, int]) -> None:
-    vocab["a word of another language"] = vocab.pop(next(token for token, i in vocab.items() if i == 400))
+def more(vocab: dict[str, int]) -> None:
+    vocab["a word of another language"] = len(vocab)
 
 
 def one_off(tensors: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ BY_FILES: dict[str, tuple[Plant, str, str]] = {
         "--target Qwen/Qwen3-8B",
     ),
     "a draft model with two tokens swapped": (draft_model(swapped), "vocabulary", "into its folder"),
-    "a draft model with another token": (draft_model(renamed), "vocabulary", "into its folder"),
+    "a draft model with one more token": (draft_model(more), "vocabulary", "into its folder"),
     "a quantised target": (target(quantization_config={"quant_method": "awq"}), "target", "unquantised"),
     "a target of text and images": (
         target(model_type="mistral3", architectures=["Mistral3ForConditionalGeneration"]), "target", "another target",

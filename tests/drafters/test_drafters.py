@@ -228,23 +228,19 @@ def swapped(value: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "words"),
     [
-        ("tokenizer.json", swapped, r"another tokenizer.*first difference is token 700.* 2048 and 2048 tokens"),
+        ("tokenizer.json", swapped, r"another tokenizer.*: token 700 is .*2,046 of 2,048 ids"),
         ("config.json", lambda config: config.update(max_position_embeddings=40), "40 positions"),
-        ("config.json", None, "no model"),
     ],
 )
 def test_a_draft_model_that_does_not_fit_is_refused(tmp_path, file, change, words):
-    """Ids would mean other words to it, it would run past its positions, or end in a traceback."""
+    """Ids would mean other words to it, or it would run past its positions."""
     folder = tmp_path / "draft"
     shutil.copytree(DRAFT, folder)
     path: Path = folder / file
     path.chmod(0o644)
-    if change:
-        value = json.loads(path.read_text())
-        change(value)
-        path.write_text(json.dumps(value))
-    else:
-        path.unlink()
+    value = json.loads(path.read_text())
+    change(value)
+    path.write_text(json.dumps(value))
     with pytest.raises(UsageError, match=words):
         drafters.make(f"draft_model:{folder}", context(trained(), 7))
 

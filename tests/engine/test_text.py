@@ -152,8 +152,6 @@ def test_every_end_token_is_known():
     ids = end_token_ids(config, SimpleNamespace(eos_token_id=[2, 106]), SimpleNamespace(eos_token_id=3))
     assert ids == {1, 2, 3, 4, 106}
     assert end_token_ids(SimpleNamespace(eos_token_id=None), None, SimpleNamespace(eos_token_id=None)) == frozenset()
-    with pytest.raises(UsageError, match=r"eos_token_id has .*<eos>"):
-        end_token_ids(config, SimpleNamespace(eos_token_id=["<eos>", None]), None)
 
 
 def test_penalties_that_no_lane_applies_are_said_once(tmp_path):

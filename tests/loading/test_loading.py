@@ -139,10 +139,6 @@ def _change(**values):
     return damage
 
 
-def _marked(folder: Path) -> None:
-    (path := folder / "tokenizer.json").write_text("\ufeff" + path.read_text())
-
-
 DAMAGES = {
     "no config": (lambda folder: (folder / "config.json").unlink(), "no config.json"),
     "a config that is no JSON": (lambda folder: (folder / "config.json").write_text("{"), "cannot be used"),
@@ -153,15 +149,9 @@ DAMAGES = {
     "a tokenizer's pointer": (lambda folder: (folder / "tokenizer.json").write_text(POINTER), "damaged.*git lfs pull"),
     "an adapter": (_put("adapter_config.json"), r"no weights.*; it has adapter_config\.json, .*merge it"),
     "a file for llama.cpp": (_put("q8.gguf"), r"no weights.*; it has q8\.gguf, "),
-    "shards without an index": (
-        lambda folder: (folder / WEIGHTS).rename(folder / "model-00001-of-00002.safetensors"),
-        "no weights.*one of several, whose index",
-    ),
-    "a mark": (_marked, r"tokenizer\.json' begins with a byte order mark.*without one"),
-    "settings of generating that are a pointer": (
-        lambda folder: (folder / "generation_config.json").write_text(POINTER),
-        "generation_config.*git lfs pull",
-    ),
+    "no index": (lambda folder: (folder / WEIGHTS).rename(folder / "m-1-of-2.safetensors"), "of several, whose index"),
+    "a mark": (lambda folder: (folder / "tokenizer.json").write_text("\ufeff{}"), "tokenizer.json' is damaged.*BOM"),
+    "settings' pointer": (lambda folder: (folder / "generation_config.json").write_text(POINTER), "n_config.*git lfs"),
     "scales of quantised weights": (_with("model.layers.0.mlp.up_proj.weight_scale"), "quantised, which config.json"),
     "names of a wrapper": (_with("_orig_mod.lm_head.weight", ".layers.1."), "missing, .*; there is _orig_mod.lm_head"),
     "weights of MLX": (_change(quantization={"group_size": 64, "bits": 4}), r"has quantised weights \(4 bits\)"),

@@ -162,8 +162,6 @@ def test_an_unknown_shape_names_those_there_are(name):
 
 
 DAMAGES = {
-    "no JSON": "{",
-    "no object": "[1]",
     "no model_type": json.dumps({key: value for key, value in TINY.items() if key != "model_type"}),
     "an unknown model_type": json.dumps(TINY | {"model_type": "nonesuch"}),
     "no language model": json.dumps({"model_type": "vit", "vocab_size": 600}),

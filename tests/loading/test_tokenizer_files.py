@@ -70,7 +70,6 @@ NAMED = [{"name": "rag", "template": RAG}, {"name": "default", "template": DEFAU
     "files",
     [
         {"chat_template.json": json.dumps({"chat_template": DEFAULT})},
-        {"chat_template.json": json.dumps({"chat_template": NAMED})},
         {"chat_template.jinja": DEFAULT},
         {"chat_template.jinja": DEFAULT, "additional_chat_templates/rag.jinja": RAG},
         {"tokenizer_config.json": json.dumps({"chat_template": NAMED, "unk_token": "<unk>"})},
