@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from ..heads.vocabulary import TABLES, draft_ids
 from ..layers.published import text_part
 from ..loading.load_head import read_tensors
 from ..loading.sources import find, weights_files
+from ..loading.unpack import slices
 from .files import Files
 from .findings import Finding
 
@@ -170,12 +170,8 @@ def _output_rows(target: Files, embedding: Tensor) -> Tensor | None:
     name = next((name for name in target.tensors if name.endswith(OUTPUT)), "")
     if not name:
         return embedding  # tied
-    for path in weights_files(find(target.name).folder):
-        if path.suffix == ".safetensors":
-            with safe_open(path, "pt") as file:
-                if name in file.keys():  # noqa: SIM118  it is no mapping
-                    return file.get_tensor(name)
-    return None
+    part = slices(weights_files(find(target.name).folder)).get(name)
+    return None if part is None else part[...]
 
 
 def _thetas(config: Config) -> set[float]:

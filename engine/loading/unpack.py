@@ -31,7 +31,7 @@ class Later:
         return self.make()
 
 
-def _slices(files: Sequence[Path]) -> dict[str, Any]:
+def slices(files: Sequence[Path]) -> dict[str, Any]:
     """A checkpoint's tensors by name, not read yet."""
     opened = [safe_open(path, "pt") for path in files if path.suffix == ".safetensors"]
     return {name: file.get_slice(name) for file in opened for name in file.keys()}  # noqa: SIM118
@@ -39,7 +39,7 @@ def _slices(files: Sequence[Path]) -> dict[str, Any]:
 
 def is_scaled(files: Sequence[Path]) -> bool:
     """Whether a checkpoint has weights in FP8 with scales."""
-    stored = _slices(files)
+    stored = slices(files)
     eight = (name for name, part in stored.items() if part.get_dtype().startswith("F8"))
     return any(name + end in stored for name in eight for end in SCALE)
 
@@ -47,7 +47,7 @@ def is_scaled(files: Sequence[Path]) -> bool:
 def unpacked(files: Sequence[Path], quantization: Mapping[str, Any], dtype: torch.dtype) -> dict[str, Any]:
     """A checkpoint's tensors by name, quantised ones as if they had been published in `dtype`. quantization: as in
     config.json, of a kind in which `published.stored_bits` finds bits. Raises UsageError if a scale is missing."""
-    stored = _slices(files)
+    stored = slices(files)
     groups = (quantization.get("config_groups") or {}).values()
     blocks = [group["weights"].get("block_structure") for group in groups if group.get("weights")]
     block = quantization.get("weight_block_size") or next(iter(blocks), None)
