@@ -139,8 +139,11 @@ def test_a_chat_may_leave_thinking_out(capsys, tmp_path):
     request = RaceRequest("", "def f(x):\n", True, pair, recordings.read(tmp_path / "a").spec)
     prompts.append(list(TorchBackend("float32", "cpu").prepare(request, silent).prompt.token_ids))
     assert prompts[0][: len(prompts[1])] == prompts[1] == prompts[2] != prompts[0]
-    asked_again = replace(request, recorded=recordings.read(tmp_path / "first"))
-    assert list(TorchBackend("float32", "cpu").prepare(asked_again, silent).prompt.token_ids) == prompts[0]
+    recorded = recordings.read(tmp_path / "first")
+    forged = recordings.Recording.of(json.loads(json.dumps(recorded.fields).replace("def f(x)", "def g(x)")))
+    for race, ids in ((recorded, prompts[0]), (forged, prompts[1])):  # a file may show a text that it did not race
+        again = TorchBackend("float32", "cpu").prepare(replace(request, recorded=race), silent)
+        assert list(again.prompt.token_ids) == ids
 
 
 REFUSED = [
