@@ -18,6 +18,7 @@ const NO_ROOM = "Waiting for a connection: four other tabs of this browser follo
   + "Stop one, or wait for its end.";
 const NAMES = { race: "A race", again: "A race", resume: "A race", study: "A study of your prompts",
   checkup: "A check-up", load: "A study under load" };
+const STREAMED = { Accept: "text/event-stream" };         // or jupyter-server-proxy keeps the answer until its end
 export const BROKEN = "the connection to the server was lost";
 // The server knows a tab by it, and whoever knows it can stop its races: it is never kept.
 const tab = [...window.crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16)).join("-");
@@ -92,7 +93,7 @@ async function keepOn(job, body) {
     };
     try {
       alive();
-      const answer = await fetchOurs("stream", { method: "POST", body: JSON.stringify(body), signal });
+      const answer = await fetchOurs("stream", { method: "POST", body: JSON.stringify(body), signal, headers: STREAMED });
       if (answer.status < 500 && !answer.ok && !isBegun) return job.refused((await answer.json()).detail);
       if (answer.ok) await readEvents(answer.body, alive, (name, data) => { tries = 0; hear(job, name, data); });
     } catch (error) { job.why = error instanceof NoAnswer ? error.message : SILENT; }         // the connection broke
