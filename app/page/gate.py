@@ -35,6 +35,7 @@ MAX_INCOMING_BYTES = 3 * MAX_BODY_BYTES  # per address, of bodies that are still
 BODY_S = 60.0  # a body must arrive within this time
 # Key in a request's scope: whether a function raised gr.Error, which Gradio makes a 500.
 REFUSED = "photofinish.refused"
+OURS = (b"photofinish", b"1")  # a header of all answers
 HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[0-9a-z.-]{1,253})(?::[0-9]{1,5})?")
 PROXIES = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host")
 FOREIGN = (
@@ -74,6 +75,7 @@ class Gate:
         self._incoming: Counter[str] = Counter()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        send = _as_ours(scope, send)
         if self._is_refused(scope):
             if scope["type"] == "http":
                 await _answer(Refusal(403, FOREIGN), _is_opened(scope))(scope, receive, send)
@@ -92,7 +94,7 @@ class Gate:
                 body = await self._body(receive, caller, max_bytes)
                 if _path(scope) not in FILES:
                     _check_structure(body)
-                receive, send = _again(body, receive), _as_refusals(scope, send)
+                receive = _again(body, receive)
                 del body
         except Refusal as refusal:
             await _answer(refusal)(scope, receive, send)
@@ -211,12 +213,14 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return once
 
 
-def _as_refusals(scope: Message, send: Send) -> Send:
-    """A `send` that turns Gradio's status 500 into 400 if the function refused its values."""
+def _as_ours(scope: Message, send: Send) -> Send:
+    """A `send` that tells answers from those of a proxy in front of the page, which the page itself cannot: see
+    `fetchOurs` in dom.js. Turns Gradio's status 500 into 400 if the function refused its values."""
 
     async def sent(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 500 and scope.get(REFUSED):
-            message = {**message, "status": 400}
+        if message["type"] == "http.response.start":
+            status = 400 if message["status"] == 500 and scope.get(REFUSED) else message["status"]
+            message = {**message, "status": status, "headers": [*message.get("headers", ()), OURS]}
         await send(message)
 
     return sent

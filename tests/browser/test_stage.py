@@ -13,6 +13,7 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers import ROOT
 from tests.helpers.page_browser import (
+    OURS,
     REPORTS,
     close_settings,
     end,
@@ -131,7 +132,7 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
     but look different, and no proof."""
     tab.evaluate("AbortSignal.timeout = () => new AbortController().signal")  # a busy machine is not a lost one
     tab.evaluate("window.media = matchMedia; window.matchMedia = () => ({ matches: true })")  # only touch
-    tab.route("**/tokens", lambda route: route.fulfill(json={"count": 3, "chat": False}))
+    tab.route("**/tokens", lambda route: route.fulfill(headers=OURS, json={"count": 3, "chat": False}))
     with tab.expect_response("**/tokens"):
         tab.click("#page-presets button:has-text('Python class')")
     tab.focus("#page-stage-button")
@@ -198,6 +199,7 @@ def test_every_key_on_an_own_race_and_the_page_as_it_was(open_page: Any) -> None
         press(page, key)
         assert look() != was, key
         fits(page, key)
+    page.evaluate("document.body.dispatchEvent(new Event('keydown', { bubbles: true }))")  # a form is filled in
     press(page, "Escape")
     assert page.locator(".pf[data-stage]").count(), "the first one closes the list of keys alone"
     for playing in (True, False):

@@ -84,24 +84,23 @@ export const staying = () => new Promise((resolve) => { setTimeout(resolve, left
 // Why there is no answer of the page's server: it is away, or a proxy answered instead, with its sign-in or a limit.
 export class NoAnswer extends Error {}
 export const SILENT = "the server is not responding";
-// What is asked for to see whether it is there: the only plain text among its answers that is no file.
-export const ALIVE = "robots.txt";
 
-// The answer of the page's server. path: relative, since the page may have any root path. Throws NoAnswer.
+// The answer of the page's server, which has a header of its own (app/page/gate.py): a proxy's may have any shape. path:
+// relative, since the page may have any root path. Throws NoAnswer.
 export async function fetchOurs(path, options) {
   const answer = await fetch(path, { redirect: "manual", ...options }).catch(staying);
   if (!answer) throw new NoAnswer(SILENT);
-  const { status, type, headers } = answer, page = path === ALIVE ? /text\/html/ : /text\/(html|plain)/;
-  const isOurs = headers.has("Content-Disposition") || !page.test(headers.get("Content-Type"));
-  if (type !== "opaqueredirect" && isOurs) return answer;
+  const { status, headers } = answer;
+  if (headers.has("Photofinish")) return answer;
   if (status === 413) throw new NoAnswer("it is too large for a proxy in front of this page");
   throw new NoAnswer(status >= 500 ? SILENT
     : "a proxy answered instead of this page's server; reload the page, in case you have to sign in again");
 }
 
-// What the server answers to this; {detail} if it refuses it, or there is no answer.
+// What the server answers to this; {detail} if it refuses it, there is no answer, or a file cannot be read.
 export const post = (path, body) => fetchOurs(path, { method: "POST", body }).then((answer) => answer.json())
-  .catch(({ message }) => ({ detail: message }));
+  .catch(({ message }) => fileText(new Blob([body]).slice(0, 1)).then(() => ({ detail: message }),
+    (unread) => ({ detail: unread.message })));
 
 // What the browser keeps of a visitor, in general or for this tab only. Where it forbids that, nothing is kept.
 export function remembered(key, inTab = false) {
@@ -126,7 +125,8 @@ export const OPENS = "photofinish:open";
 
 // The text of a file in UTF-8, or in UTF-16 with its mark, as PowerShell writes it.
 export async function fileText(file) {
-  const bytes = new Uint8Array(await file.arrayBuffer());
+  const why = "this browser cannot read it: it is a folder, or was changed or moved meanwhile";
+  const bytes = new Uint8Array(await file.arrayBuffer().catch(() => { throw new Error(why); }));
   return new TextDecoder({ 0xff: "utf-16le", 0xfe: "utf-16be" }[bytes[0]]).decode(bytes);
 }
 

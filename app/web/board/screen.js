@@ -52,9 +52,9 @@ if (window !== window.top)
 window.addEventListener("beforeunload", leaving);
 
 // A key that belongs to an input method, as the Enter that ends a composition, starts nothing. Safari ends the
-// composition first; its Enter still has the code of an input method's keys.
+// composition first; its Enter still has the code of an input method's keys. What a browser fills in has no key at all.
 window.addEventListener("keydown", (event) => {
-  if (event.isComposing || event.keyCode === 229) event.stopImmediatePropagation();
+  if (event.isComposing || event.keyCode === 229 || !event.key) event.stopImmediatePropagation();
 }, true);
 
 // True if any listener returned true.

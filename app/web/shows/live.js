@@ -1,7 +1,7 @@
 // A live race on the stage. If it is refused or fails, or its server is gone, the recorded race of the same example
 // takes its place.
 
-import { ALIVE, fetchOurs, TYPED_MS, typeInto } from "../base/dom.js";
+import { fetchOurs, TYPED_MS, typeInto } from "../base/dom.js";
 import { cut, fill, oneLine, write } from "../base/text.js";
 import { endWaiting, waiting } from "../board/card.js";
 import { autoplay, stopAutoplay } from "../board/deck.js";
@@ -44,9 +44,8 @@ export function unwatchLive() {
 }
 
 async function answers() {
-  try { return (await fetchOurs(ALIVE, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) })).ok; } catch {
-    return false;
-  }
+  const options = { cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) };
+  return fetchOurs("robots.txt", options).then(({ ok }) => ok, () => false);
 }
 
 // own: a prompt to race; the page's prompt box and Settings have the rest.
