@@ -171,7 +171,7 @@ if __name__ == "__main__":
             demo = build(at_first, backend, check, own_names)
             launch(demo, options.host, options.port)
     except (UsageError, OSError) as error:
-        print(f"app.py: {error}", file=sys.stderr)
+        print(f"app.py: {str(error).partition(' You can specify')[0]}", file=sys.stderr)  # Gradio's advice is for code
         sys.exit(2)
     if check is None:
         backend.loader.start(at_first.default.target)

@@ -109,30 +109,35 @@ function keepSettings(raced) {
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
 // The example chosen last, unless something was typed since: its name, the prompt before, whether that was typed, and
-// when its settings are there. And what was typed since an example or a model was chosen.
-let chosen = null, kept = null;
+// when its settings are there. And what was typed since an example or a model was chosen, by box.
+let chosen = null;
+const kept = new Map();
 
 // The prompt typed here is restored at the next visit, unless an example took its place.
-document.addEventListener("input", (event) => {
-  if (!event.target.closest?.("#page-prompt")) return;
-  [chosen, kept] = [null, event.target.value];
-  remember("photofinish.prompt", kept);
+document.addEventListener("input", ({ target, isTrusted }) => {
+  const isPrompt = target.closest?.("#page-prompt");
+  if (isPrompt || (isTrusted && target.closest("#page-panel") && /number|range/.test(target.type)))
+    kept.set(target, target.value);
+  if (!isPrompt) return;
+  chosen = null;
+  remember("photofinish.prompt", target.value);
   document.getElementById("page-presets")?.classList.add("page-own");     // hides the example's sentence
 });
 document.addEventListener("click", (event) => {
   const example = examples().find((button) => button.contains(event.target));
   if (!example) return;
-  [chosen, kept] = [{ name: example.textContent.trim(), before: promptBox()?.value, isOwn: isOwnPrompt(),
-    isFilled: nextEvent("photofinish:chosen") }, null];
+  kept.clear();
+  chosen = { name: example.textContent.trim(), before: promptBox()?.value, isOwn: isOwnPrompt(),
+    isFilled: nextEvent("photofinish:chosen") };
   remember("photofinish.prompt", null);
   remember(RACE_KEY, null, true);
   keepSettings(null);
   document.getElementById("page-presets").classList.remove("page-own");
 });
-// Its text comes from the server, and not in the place of what was typed meanwhile.
-document.addEventListener("photofinish:pairing", () => { kept = null; });
+// Its text and settings come from the server, and not in the place of what was typed meanwhile.
+document.addEventListener("photofinish:pairing", () => kept.clear());
 for (const name of ["chosen", "paired"]) document.addEventListener(`photofinish:${name}`, () => setTimeout(() => {
-  if (kept !== null && kept !== promptBox().value) typeInto(promptBox(), kept);
+  for (const [box, text] of kept) if (text !== box.value) typeInto(box, text);
 }, 0));
 refs.alertClose.addEventListener("click", () => board.alert(""));
 // An opened file's race is run again as recorded. For an example, its button fills in the settings first.
