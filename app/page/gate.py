@@ -249,9 +249,7 @@ def is_proxied(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(bare(host)).is_loopback
     except ValueError:
-        return False
+        return host == "localhost" or host.endswith(".localhost")

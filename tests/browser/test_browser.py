@@ -17,7 +17,6 @@ from engine.recordings.recording import checked, read
 from engine.what_if.read import what_if_of
 from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import (
-    OURS,
     close_settings,
     copied,
     example,
@@ -182,8 +181,7 @@ def test_an_own_question_is_sampled_and_its_answer_begun(visit: Any) -> None:
     with tab.expect_response("**/tokens") as answer:
         tab.locator(PROMPT).fill("Write a friendly mail.")
     assert answer.value.json()["chat"] is True and note.inner_text() == "" and tab.input_value(temperature) == "0"
-    base = {"count": 9, "chat": False}
-    tab.route("**/tokens", lambda route: route.fulfill(headers=OURS, json=base))
+    tab.route("**/tokens", lambda route: route.fulfill(headers={"Photofinish": "1"}, json={"count": 9, "chat": False}))
     tab.locator(PROMPT).fill(question)
     tab.wait_for_selector(".page-continues:has-text('temperature 0.8'):has-text('Race adds “Dear Mr Smith,”')")
     for width in (390, 1280):

@@ -102,10 +102,11 @@ def test_the_model_is_followed_over_broken_connections(context: Any, server: Any
 
 
 def test_a_proxys_own_page_is_no_answer(visit: Any) -> None:
-    """A sign-in that ran out, or a proxy's limit: the page said that its server is away, or what JavaScript thinks. In
-    its own words oauth2-proxy's 401 to a program, `{}`, was "Undefined."."""
+    """A sign-in that ran out, or a proxy's limit: the page said that its server is away, or what JavaScript thinks; of
+    oauth2-proxy's answer to a program "Undefined.". And jupyter-server-proxy keeps what no stream was asked for."""
     tab, html = visit(), {"content_type": "text/html", "body": "<!doctype html><title>Sign in</title>"}
-    tab.route("**/stream", lambda route: route.fulfill(status=401, json={}))
+    statuses = {"text/event-stream": 401}
+    tab.route("**/stream", lambda it: it.fulfill(status=statuses.get(it.request.headers["accept"], 504), json={}))
     tab.route("**/tokens", lambda route: route.fulfill(status=302, headers={"Location": "https://sso.example"}))
     tab.route("**/recordings", lambda route: route.fulfill(status=413, **html))
     tab.fill("#page-prompt textarea", "Once")

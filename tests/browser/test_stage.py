@@ -13,7 +13,6 @@ import pytest
 from app.catalogue.catalogue import load_presets
 from tests.helpers import ROOT
 from tests.helpers.page_browser import (
-    OURS,
     REPORTS,
     close_settings,
     end,
@@ -132,7 +131,7 @@ def test_a_prompt_from_the_audience(tab: Any) -> None:
     but look different, and no proof."""
     tab.evaluate("AbortSignal.timeout = () => new AbortController().signal")  # a busy machine is not a lost one
     tab.evaluate("window.media = matchMedia; window.matchMedia = () => ({ matches: true })")  # only touch
-    tab.route("**/tokens", lambda route: route.fulfill(headers=OURS, json={"count": 3, "chat": False}))
+    tab.route("**/tokens", lambda route: route.fulfill(headers={"Photofinish": "1"}, json={"count": 3, "chat": False}))
     with tab.expect_response("**/tokens"):
         tab.click("#page-presets button:has-text('Python class')")
     tab.focus("#page-stage-button")

@@ -16,7 +16,6 @@ FLAGS = [
 ]  # fmt: skip
 # How long any wait may take, by default: a race, on a machine that does other things too.
 RACE_MS = 90_000
-OURS = {"Photofinish": "1"}  # of answers in the name of the page's server
 # The race view's own report of its state, where the tests expect it; a page has no global names.
 REPORTS = """Object.defineProperty(window, "photofinish", {
     configurable: true, get: () => document.querySelector(".pf")?.photofinish })"""

@@ -5,9 +5,7 @@ import { emit, popover, refs, replay, root, S, still, views } from "./screen.js"
 
 const FIRST = "text";
 const LOW_PX = 800;
-// Tab -> what scrolls to the top of a small screen when somebody opens it. The other tabs fit as they are.
-const TOPS = { onestep: ".pf-tabs", whatif: ".pf-board", why: ".pf-tabs", charts: ".pf-tabs", decide: ".pf-tabs",
-  timing: ".pf-tabs" };
+const FIT = [FIRST, "steps"];          // the tabs that a small screen shows as they are
 const DETAILS = ["steps", "charts", "timing"];          // the tabs below "Details"
 const rows = [...root.querySelectorAll("[role=tablist]")].map((row) =>
   [...row.querySelectorAll("[role=tab]:not([hidden])")]);
@@ -37,9 +35,9 @@ export function choose(asked) {
 
 // On a low or narrow screen, scroll so that the tab's answer is in sight, once it is drawn.
 export function panelInSight() {
-  const top = TOPS[root.dataset.tab], isSmall = window.innerHeight < LOW_PX || root.dataset.size === "narrow";
-  if (top && isSmall) requestAnimationFrame(() =>
-    scrollDown(root.querySelector(top).getBoundingClientRect().top, still.matches ? "auto" : "smooth"));
+  const { tab, size } = root.dataset, top = root.querySelector(tab === "whatif" ? ".pf-board" : ".pf-tabs");
+  if (!FIT.includes(tab) && (window.innerHeight < LOW_PX || size === "narrow")) requestAnimationFrame(() =>
+    scrollDown(top.getBoundingClientRect().top, still.matches ? "auto" : "smooth"));
 }
 
 export function showTexts() {
