@@ -67,6 +67,8 @@ def test_the_routes_that_the_page_uses_are_all_there_are(gate, inside, root) -> 
                 assert call(gate, method, asked, root=root).text == "inside", (method, asked)
             other = "POST" if method == "GET" else "GET"
             assert call(gate, other, path, root=root).status_code in (404, 405), path
+    mailed = call(gate, "GET", f"{root}/%23prompt=a%20%2B%23b&k=2", root=root)
+    assert mailed.headers["location"] == "./#prompt=a%20%2B%23b&k=2", "Safe Links has the # of a link encoded"
     num = len(inside.bodies)
     for method, paths in UNUSED.items():
         for path in paths.split():

@@ -250,6 +250,7 @@ def test_a_race_is_copied_and_run_again(visit: Any) -> None:
     copies, recording = copied(tab, "command", "link", "proof"), checked(saved(tab))
     lane = recording["spec"]["lanes"][-1]
     assert recording["prompt"]["text"] == prompt and lane["rule"] == "rejection"
+    assert "+" not in copies["link"], "Slack makes it %2B"
     for name in ("baseline", "speculative"):
         ids = (str(token) for step in steps(recording.events, name) for token in step.token_ids)
         assert sha256(",".join(ids).encode()).hexdigest() in copies["proof"], "a hash of something else"

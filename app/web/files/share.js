@@ -77,8 +77,9 @@ function commandOf(raced) {
   return `python -m engine race ${optionWords(options)}`;
 }
 
+// Slack makes a + of a link the sign itself.
 function linkOf({ target, ...settings }) {
-  return `${location.origin}${location.pathname}#${new URLSearchParams(settings)}`;
+  return `${location.origin}${location.pathname}#${String(new URLSearchParams(settings)).replaceAll("+", "%20")}`;
 }
 
 const NETWORK = /^(10\.|192\.168\.|172\.(1[6-9]|2\d|3[01])\.)|\.local$/;
