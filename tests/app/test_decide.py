@@ -40,7 +40,8 @@ def test_a_number_is_read_in_every_notation(pure: Call, thousands: str, point: s
         assert pure("numberIn", text) == value, text
     for text, either, whole in (("1,000", 1000, 1000), ("1.000", 1, 1000), ("10.000.000", 1e7, 1e7), ("1e6", 1e6, 1e6)):
         assert (pure("numberIn", text), pure("numberIn", text, True)) == (either, whole)
-    assert [pure("numberIn", text) for text in ("", "?", "1,2,3", "2.5 $", "0,500")] == [None] * 4 + [0.5]
+    read = [pure("numberIn", text) for text in ("", "?", "1,2,3", "2.5 $", "0,500", "\uff11\uff12\uff0e\uff15")]
+    assert read == [None] * 4 + [0.5, 12.5]  # the last as Japanese and Chinese keyboards write it
 
 
 def test_money_is_what_its_formulas_say(pure: Call) -> None:

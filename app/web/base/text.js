@@ -166,10 +166,10 @@ export const duration = known((value) => {
   const ms = 1000 * value;
   return ms < 1000 ? `${ms.toFixed(ms < 100 ? 1 : 0)} ms` : `${value.toFixed(ms < 10000 ? 2 : 1)} s`;
 });
-// A number as people type it: 1,234.5 or 1 234,5, also 1.234.567; NaN for anything else. A comma or a point alone before
-// three digits is read as in English, but in a whole number it is no point.
+// A number as people type it: 1,234.5 or 1 234,5, also 1.234.567, １２; NaN for anything else. A comma or a point alone
+// before three digits is read as in English, but in a whole number it is no point.
 export function numberIn(text, isWhole = false) {
-  const typed = text.replace(isWhole ? /[\s']|[.,](?=\d{3}(?!\d))/g : /[\s']/g, "");
+  const typed = text.normalize("NFKC").replace(isWhole ? /[\s']|[.,](?=\d{3}(?!\d))/g : /[\s']/g, "");
   const isEnglish = /^[1-9]\d{0,2}(,\d{3})+(\.\d*)?$/.test(typed), isOther = /^\d{1,3}(\.\d{3})+(\.\d{3}|,\d*)$/.test(typed);
   const digits = isEnglish ? typed.replaceAll(",", "") : isOther ? typed.replaceAll(".", "") : typed;
   return digits ? Number(digits.replace(",", ".")) : Number.NaN;
