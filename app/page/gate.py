@@ -78,7 +78,8 @@ class Gate:
         send = _as_ours(scope, send)
         if self._is_refused(scope):
             if scope["type"] == "http":
-                await _answer(Refusal(403, FOREIGN), _is_opened(scope))(scope, receive, send)
+                is_opened = any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
+                await _answer(Refusal(403, FOREIGN), is_opened)(scope, receive, send)
             else:
                 await send({"type": "websocket.close", "code": 1008})
             return
@@ -159,13 +160,9 @@ class Gate:
             self._incoming += Counter()
 
 
-def _is_opened(scope: Message) -> bool:
-    """Whether a browser would show the answer to its visitor."""
-    return any(name == b"accept" and b"text/html" in value for name, value in scope["headers"])
-
-
 def _answer(refusal: Refusal, is_opened: bool = False) -> Response:
-    """Gradio's clients show `detail` if the request was to join the queue, `error` after a direct call."""
+    """Gradio's clients show `detail` if the request was to join the queue, `error` after a direct call. is_opened:
+    whether a browser would show the answer to its visitor."""
     if is_opened:
         return PlainTextResponse(f"Photofinish: {refusal.sentence}.", refusal.status)
     return JSONResponse({"detail": refusal.sentence, "error": refusal.sentence}, refusal.status)

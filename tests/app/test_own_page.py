@@ -94,13 +94,9 @@ def test_a_web_socket_is_refused_too() -> None:
     """Browsers let any site open one."""
     sent: list[Any] = []
 
-    async def opened() -> None:
-        async def send(message: Any) -> None:
-            sent.append(message)
+    async def send(message: Any) -> None:
+        sent.append(message)
 
-        sent_by = headers(host="localhost:1", origin="http://evil.example")
-        scope = {"type": "websocket", "path": "/x", "headers": sent_by}
-        await Gate(None, frozenset())(scope, None, send)  # type: ignore[arg-type]
-
-    asyncio.run(opened())
+    scope = {"type": "websocket", "path": "/x", "headers": headers(host="localhost:1", origin="http://evil.example")}
+    asyncio.run(Gate(None, frozenset())(scope, None, send))  # type: ignore[arg-type]
     assert sent == [{"type": "websocket.close", "code": 1008}]

@@ -207,15 +207,10 @@ ROWS = """() => [...document.querySelectorAll('.pf-track-right, .pf-track-more')
     [row.querySelector('.pf-track-name').textContent, row.querySelector('.pf-track-count').textContent])"""
 
 
-def race_of_three() -> dict[str, Any]:
-    """A race of three drafters, with tables of one of them."""
-    drafters = {"speculative": "ngram", "draft_model": "draft_model:a/b", "eagle3": "eagle3"}
-    return with_tables(race_over(words_of(TEXT)[:60], drafters=drafters), random.Random(1), drafters["draft_model"])
-
-
 def test_all_are_ranked_and_each_can_be_looked_at(page: Any) -> None:
     """A rank that contradicts the times; a ratio, text, figure or table of one lane under the name of another."""
-    recording = race_of_three()
+    drafters, rng = {"speculative": "ngram", "draft_model": "draft_model:a/b", "eagle3": "eagle3"}, random.Random(1)
+    recording = with_tables(race_over(words_of(TEXT)[:60], drafters=drafters), rng, drafters["draft_model"])
     feed(page, recording, every=90)
     lanes = {lane["name"]: lane for lane in recording["spec"]["lanes"] if lane["role"] == "speculative"}
     events, num = events_of(recording), str(len(token_ids(events_of(recording), "baseline")))

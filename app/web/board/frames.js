@@ -82,17 +82,12 @@ export function setHeader(header) {
 export function setRecording(text, recording = JSON.parse(text)) {
   const isFirst = S.recording === null;
   Object.assign(S, { recording, raw: text, asked: {} });
-  if (isFirst) fillRace(recording);
-  else if (!S.computed) S.whatIf = undefined;
+  if (isFirst) {         // steps of servers are only known now
+    if (recording.events.length < S.race.numEvents || isOfServers(recording)) clearTexts();
+    S.race = new Race(recording.events);
+    setHeader(recording);
+  } else if (!S.computed) S.whatIf = undefined;
   emit("recording");
-}
-
-// Steps of servers are only known at the end.
-function fillRace(recording) {
-  const missed = recording.events.length < S.race.numEvents || isOfServers(recording);
-  if (missed) clearTexts();
-  S.race = new Race(recording.events);
-  setHeader(recording);
 }
 
 // From now on the lanes follow the replay clock. A finished race plays once by itself.

@@ -85,17 +85,14 @@ function lost() {
   if (remembered(RACE_KEY, true) !== remembered(OVER_KEY, true)) {
     board.alert("Your last race did not finish: the page was away for too long, or the server was restarted. "
       + "Race runs it again.");
-    giveUp();
+    // One that the screen still shows as going on: the page would wait for it until it is loaded again.
+    const { race, seq } = waiting ?? { race: S.id, seq: S.seq };
+    const status = { text: "The server no longer knows this race." };
+    if (waiting || RACING.includes(S.state))
+      onFrame({ race, seq: seq + 1, state: waiting ? "stopped" : "failed", status, complete: true });
     remember(RACE_KEY, null, true);
   }
   return true;
-}
-// A race that the screen still shows as going on: the page would wait for it until it is loaded again.
-function giveUp() {
-  const { race, seq } = waiting ?? { race: S.id, seq: S.seq };
-  const status = { text: "The server no longer knows this race." };
-  if (waiting || RACING.includes(S.state))
-    onFrame({ race, seq: seq + 1, state: waiting ? "stopped" : "failed", status, complete: true });
 }
 if (remembered(OVER_KEY, true)) setTimeout(comeBack, 0, remembered(OVER_KEY, true));
 comeBackToRace(remembered(RACE_KEY, true));
