@@ -85,13 +85,13 @@ export const staying = () => new Promise((resolve) => { setTimeout(resolve, left
 export class NoAnswer extends Error {}
 export const SILENT = "the server is not responding";
 
-// The answer of the page's server, which has a header of its own (app/page/gate.py): a proxy's may have any shape. path:
-// relative, since the page may have any root path. Throws NoAnswer.
+// The answer of the page's server, by its own header (app/page/gate.py): a proxy's may have any shape. Where a proxy
+// removes it, all but web pages passes. path: relative, since the page may have any root path. Throws NoAnswer.
 export async function fetchOurs(path, options) {
   const answer = await fetch(path, { redirect: "manual", ...options }).catch(staying);
   if (!answer) throw new NoAnswer(SILENT);
-  const { status, headers } = answer;
-  if (headers.has("Photofinish")) return answer;
+  const { status, headers, ok } = answer;
+  if (headers.has("Photofinish") || (ok && !/html/.test(headers.get("Content-Type")))) return answer;
   if (status === 413) throw new NoAnswer("it is too large for a proxy in front of this page");
   throw new NoAnswer(status >= 500 ? SILENT
     : "a proxy answered instead of this page's server; reload the page, in case you have to sign in again");
