@@ -18,7 +18,7 @@ from ..core.spec import BASELINE, MAX_AUTO_K, PLAIN
 from ..drafters import DRAWN, GREEDY, RULES
 from ..recordings.recording import Recording, failures
 from ..recordings.words import circumstances, clean, ribbons
-from ..what_if.read import what_if_of
+from ..what_if.judged import what_if_of
 from ..what_if.tables import TREES
 from .output import number, times
 from .terminal import STYLES, is_live, legend, marked
@@ -27,7 +27,6 @@ CAUTION, GOOD = "bold #e69f00", "bold #009e73"
 FAULTY, NEUTRAL = "bold reverse #d55e00", "bold #56b4e9"
 # Unknown for a server that does not report its steps: it sends pieces.
 OF_STEPS = ("guessed (drafted)", "kept (accepted)", "acceptance rate", "tokens a step")
-MAX_POSITIONS = 15
 COLUMNS_OF_LABELS, COLUMNS_OF_A_LANE = 26, 18  # lanes that exceed the width get a table of their own: no number is cut
 
 
@@ -50,7 +49,8 @@ def print_report(console: Console, recording: Recording, recorded: bool = False)
             ("drafts that reached it", numbers.conditional_acceptance_by_position),
         ):
             if shares:
-                console.print(Text(f"{clean(name)}, accepted by position, of {which}: {_shares(shares)}"))
+                said = " ".join("-" if share is None else f"{100 * share:.0f}%" for share in shares)
+                console.print(Text(f"{clean(name)}, accepted by position, of {which}: {said}"))
     for name, oracle in recording.get("oracles", {}).items():
         console.print(Text(f"{clean(name)}: {100 * oracle['share']:.0f} % of the oracle's speed, the best choice of k"))
     for line in _at_every_k(recording, metrics):
@@ -172,12 +172,6 @@ _ROWS: Sequence[tuple[str, Callable[[LaneMetrics], str]]] = (
     ("acceptance rate", lambda m: number(m.acceptance_rate, 1, " %", 100)),
     ("tokens a step", lambda m: number(m.mean_acceptance_length, 2)),
 )
-
-
-def _shares(shares: Sequence[float | None]) -> str:
-    return " ".join("-" if share is None else f"{100 * share:.0f}%" for share in shares[:MAX_POSITIONS]) + (
-        " ..." if len(shares) > MAX_POSITIONS else ""
-    )
 
 
 def _ratio(value: float | None, noise: float | None) -> str:

@@ -14,8 +14,6 @@ from .output import number, times
 from .report import CAUTION
 
 MOST_LOSERS = 10
-NO_CHANGE = 0.005  # a median speed-up this close to 1 is neither faster nor slower
-FASTER, SLOWER = "#000000 on #cce6df", "#000000 on #efd9cc"  # as on the page
 ALL = "all"
 TABLES: Sequence[Mapping[str, tuple[str, int, int]]] = (
     {
@@ -88,7 +86,7 @@ def print_prompts(console: Console, report: Mapping[str, Any], rows: Sequence[Ro
 
 
 def _by_kind(summary: Mapping[str, Any]) -> Table:
-    """What each drafter does on each kind of prompt; the median is coloured."""
+    """What each drafter does on each kind of prompt."""
     columns = ("prompts", "median", "quartiles", "kept", "a step", "gain", "lose")
     table = _table(("kind", "drafter"), columns, "speed-up over plain, guesses kept, tokens a step")
     for column in table.columns[2:]:
@@ -97,17 +95,11 @@ def _by_kind(summary: Mapping[str, Any]) -> Table:
     for kind in [*kinds, ALL] if len(kinds) > 1 else kinds:
         for drafter, numbers in summary.items():
             row = numbers if kind == ALL else numbers["by_kind"][kind]
-            median = Text(times(row["median_speedup"]), _style(row["median_speedup"]))
-            cells = [f"{number(row['p25'], 2)}-{times(row['p75'])}", number(row["acceptance_rate"], 0, " %", 100)]
+            cells = [kind, drafter, str(row["num_prompts"]), times(row["median_speedup"])]
+            cells += [f"{number(row['p25'], 2)}-{times(row['p75'])}", number(row["acceptance_rate"], 0, " %", 100)]
             cells += [number(row["mean_acceptance_length"], 2), str(row["num_gain"]), str(row["num_lose"])]
-            table.add_row(Text(clean(kind)), Text(clean(drafter)), str(row["num_prompts"]), median, *cells)
+            _row(table, cells)
     return table
-
-
-def _style(gain: float | None) -> str:
-    if gain is None or abs(gain - 1) <= NO_CHANGE:
-        return ""
-    return FASTER if gain > 1 else SLOWER
 
 
 def print_load(console: Console, report: Mapping[str, Any], lanes: Sequence[str]) -> None:

@@ -127,10 +127,9 @@ def _fault(spec: HeadSpec, tensors: Mapping[str, TensorInfo], target: Files) -> 
         whole[OUTPUT] = TensorInfo((spec.draft_vocab_size or 0, spec.layers.hidden_size), RESTORED)
     try:
         fitted(spec, unpacked(whole), size, num_words)
+        return None
     except UsageError as error:
         why = str(error)
-    else:
-        return None
     check, change = next((remedy for words, remedy in REMEDIES.items() if words in why), OTHERWISE)
     ids = tensors["d2t"].values if "d2t" in tensors else None
     if check == "tapped layers" and tensors["fc.weight"].shape[1] % size:

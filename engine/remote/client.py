@@ -166,8 +166,7 @@ async def _ask(
             is_other = any(name in kind for name in NO_STREAM) and not STREAM.match(received)
             if response.status_code != 200 or is_other:
                 raise await refusal_of(endpoint, response, received, parts)
-            encoding = response.headers.get("Content-Encoding", "")
-            if encoding not in READ:
+            if (encoding := response.headers.get("Content-Encoding", "")) not in READ:
                 raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
             now, end = asyncio.get_running_loop().time, None
             while True:

@@ -104,15 +104,14 @@ class RemoteLane:
     async def _race(self, client: httpx.AsyncClient) -> None:
         self.sent_s = time.perf_counter() - self.began
         self.reply = reply = await ask(client, self.endpoint, self.question, self.params, self.patience, self._take)
-        num_tokens = reply.num_tokens or 0
         try:
             if not reply.chunks and reply.textless:
                 raise RaceError(f"the server's answer cannot be read: {reply.textless}")
-            self.written.end(num_tokens, reply)
+            self.written.end(reply)
         except RaceError as error:
             raise RaceError(f"lane {self.endpoint.lane}: {error}") from error
         self.ended_s = reply.ended_s or 0.0
-        self._tell(Finished(self.reason, num_tokens, self._clock_s), self.ended_s)
+        self._tell(Finished(self.reason, reply.num_tokens or 0, self._clock_s), self.ended_s)
 
     @property
     def reason(self) -> str:

@@ -49,21 +49,20 @@ class Written:
             self.num_thinking = self.ends[-1]
         self._add(num_tokens, chunk.token_ids, chunk.at_s)
 
-    def end(self, num_tokens: int, reply: Reply | None = None) -> None:
-        """num_tokens: of the whole answer, by usage; reply: the answer. Those that came without text belong to the last
-        chunk. Raises RaceError like `take`, and for an answer without tokens."""
+    def end(self, reply: Reply) -> None:
+        """reply: the whole answer. Its tokens without text belong to the last chunk. Raises RaceError like `take`, and
+        for an answer without tokens."""
         if not self.at_s:
             raise RaceError("the server's answer has no token")
-        self.num_hidden = reply.num_hidden if reply else 0
+        num_tokens, self.num_hidden = reply.num_tokens or 0, reply.num_hidden
         if self.uncounted and num_tokens != len(self.uncounted):
             self._spread(num_tokens)
         before = self.ends[-1]
         self._add(num_tokens, (), self.at_s[-1])
         if self.ends[-1] > before:
             self.ends.remove(before)
-        if reply:
-            together_s = reply.chunks[reply.num_together - 1].at_s
-            self.at_s = [self.at_s[0] if at_s <= together_s else at_s for at_s in self.at_s]
+        together_s = reply.chunks[reply.num_together - 1].at_s
+        self.at_s = [self.at_s[0] if at_s <= together_s else at_s for at_s in self.at_s]
         self.flush()
 
     def is_estimated(self, num_tokens: int) -> bool:

@@ -185,10 +185,7 @@ def reference(order: Order, widths: Widths) -> list[int]:
 
 
 def decode_lane(
-    order: Order,
-    lane: Lane,
-    ending: StopAt | None = None,
-    on_error: Callable[[Exception], None] | None = None,
+    order: Order, lane: Lane, ending: StopAt | None = None, on_error: Callable[[Exception], None] | None = None
 ) -> Iterator[Event]:
     """A lane's events as the loop yields them: without text, and not kept in `lane.steps`. on_error: see
     `decode.decode`."""

@@ -17,8 +17,7 @@ from ..drafters.auto import AutoDrafter, parts_of
 from ..drafters.served import served_parts
 from ..progress import Progress, silent
 from ..text import Pieces
-from .judged import WhatIf
-from .read import MAX_WORK
+from .judged import MAX_WORK, WhatIf
 from .tables import TREES, Table, Text, cut, table_name
 
 if TYPE_CHECKING:

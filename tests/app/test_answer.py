@@ -18,7 +18,7 @@ from engine.drafters.served import is_served, served_parts
 from engine.recordings.claims import cautions_of
 from engine.recordings.recording import Recording
 from engine.recordings.words import scope
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers.race_pages import TEXT, race_over, words_of
 from tests.helpers.races import MOST, a_race, events_of, on_servers, spec_of, with_tables
 from tests.helpers.trained import text_of

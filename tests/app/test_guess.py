@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.recordings.recording import Recording, read
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers import CHAINS
 
 MODULES = ("tabs/guess.js", "tabs/whatif.js")

@@ -15,7 +15,7 @@ from engine.analysis.metrics import ratio_noise
 from engine.cli.terminal import marked
 from engine.core.events import Step, steps
 from engine.recordings.recording import Recording
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers.race_pages import SHORT, TEXT, numbers_at, race_over, rounded, words_of
 from tests.helpers.races import MOST, events_of, known_in_part, on_servers, recordings, servers_races, with_tables
 

@@ -14,7 +14,7 @@ from engine.cli.commands import RACE
 from engine.cli.main import _parser
 from engine.core.events import steps
 from engine.recordings.recording import checked, read
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers.dialogs import Dialog
 from tests.helpers.page_browser import (
     close_settings,

@@ -7,7 +7,7 @@ import pytest
 
 from engine.recordings.extras import EXTRAS
 from engine.recordings.recording import read
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers import CHAINS
 from tests.helpers.page_browser import choose
 from tests.helpers.race_pages import SAME, SETTLED, SLIDE, STATE, TOKENS, opened, words

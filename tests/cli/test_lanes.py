@@ -16,7 +16,7 @@ from engine.core.events import steps
 from engine.core.spec import MAX_WIDTH, RULES, LaneSpec
 from engine.recordings import recording as recordings
 from engine.what_if import ask
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers.trained import DRAFT, PROMPTS, TRAINED
 
 ON = ["--prompt", PROMPTS[0], "--target", str(TRAINED), "--dtype", "float32", "--threads", "1"]

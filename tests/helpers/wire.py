@@ -39,7 +39,7 @@ def read_parts(data: bytes, limit: int, cuts: Sequence[int] = ()) -> tuple[Reply
             if (chunk := reader.take(event, 0.01 * i)) is not None:
                 written.take(chunk)
     reply = reader.end(1.0)
-    written.end(reply.num_tokens or 0, reply)
+    written.end(reply)
     return reply, written
 
 

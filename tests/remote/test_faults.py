@@ -281,7 +281,7 @@ def test_pieces_that_were_collected_are_no_speed(gaps: list[float], num: int):
     reply, written = Reply(chunks, 3, len(chunks), "length", ended_s=9.0), Written(1000)
     for chunk in chunks:
         written.take(chunk)
-    written.end(len(chunks), reply)
+    written.end(reply)
     level = level_metrics([answer_of(reply)] * 2, 0, 9.0)
     assert (reply.num_together, written.at_s.count(0.4)) == (num, max(num, gaps.count(0.0) + 1))
     wanted = None if num == len(chunks) else pytest.approx(sum(gaps) / (len(chunks) - num))

@@ -16,7 +16,7 @@ from engine.recordings.steps_csv import steps_csv
 from engine.remote import same_text
 from engine.remote.client import Patience
 from engine.remote.endpoint import Endpoint
-from engine.remote.reply import Chunk, Drafted
+from engine.remote.reply import Chunk, Drafted, Reply
 from engine.remote.request import Question
 from engine.remote.server_race import RemoteRace
 from engine.remote.steps import Written
@@ -105,13 +105,14 @@ def test_the_servers_list_is_found_in_every_merge(truth, rng, cut):
         sizes[-1] = max(1, sizes[-1] - cut)
     accepted = tuple(n for n in truth if n is not None)
     drafted = Drafted(sum(accepted), 7 * len(accepted), len(accepted), accepted, (7,) * len(accepted))
-    written, at, num = Written(1000), 0.0, 0
+    written, chunks, at, num = Written(1000), list[Chunk](), 0.0, 0
     while sizes:
         some = rng.randrange(1, len(sizes) + 1) if rng.random() < 0.5 else 1
         num += (size := sum(sizes[:some]))
         sizes, at = sizes[some:], at + rng.random()
-        written.take(Chunk(at, "", "x" * size, tuple(range(size)), num))
-    written.end(num)
+        chunks.append(Chunk(at, "", "x" * size, tuple(range(size)), num))
+        written.take(chunks[-1])
+    written.end(Reply(chunks[:1], num_tokens=num))
     steps = written.steps(drafted)
     assert steps is not None and sum(len(s.token_ids) for s in steps) == num
     counts = [(s.num_accepted, len(s.token_ids)) for s in steps if s.num_drafted]

@@ -13,7 +13,7 @@ from engine.analysis.metrics import seconds_of
 from engine.core.errors import UsageError
 from engine.core.events import steps, token_ids
 from engine.recordings.recording import Recording, checked
-from engine.what_if.read import MAX_WORK, what_if_of
+from engine.what_if.judged import MAX_WORK, what_if_of
 from tests.helpers.races import MOST, events_of, fixed_race, recordings, servers_races, with_tables
 
 RACES = st.builds(with_tables, recordings(), st.randoms(use_true_random=False))

@@ -12,7 +12,7 @@ from engine.drafters import GREEDY, RULES, label
 from engine.recordings import recording as recordings
 from engine.session import TorchRace
 from engine.what_if.ask import members, what_if
-from engine.what_if.read import what_if_of
+from engine.what_if.judged import what_if_of
 from tests.helpers import trained
 from tests.helpers.native_kernels import needs_kernels
 from tests.helpers.trained import PROMPTS, text_of
