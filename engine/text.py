@@ -89,12 +89,6 @@ def thinks_by_choice(tokenizer: Any) -> bool:
     return on != off
 
 
-def reads_as_its_text(tokenizer: Any, prompt: Prompt) -> bool:
-    """Whether the text is in the prompt's tokens, around which a chat template may have written more: a file could
-    show one text and race another."""
-    return prompt.text.strip() in tokenizer.decode([i for i in prompt.token_ids if i < len(tokenizer)])
-
-
 def _prompt(text: str, token_ids: Sequence[int], chat: bool) -> Prompt:
     if not token_ids:
         raise UsageError(f"the prompt {text[:40]!r} gives no token in this model's vocabulary")

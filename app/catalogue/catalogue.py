@@ -268,5 +268,6 @@ def of_template(shipped: Sequence[Pair], target: str) -> tuple[bool | None, bool
     if not (folder := Path(os.path.expanduser(target))).is_dir():
         return None, None
     config = folder / "tokenizer_config.json"
-    inside = config.is_file() and bool(read_json(config).get("chat_template"))
+    said = read_json(config) if config.is_file() else None
+    inside = isinstance(said, dict) and bool(said.get("chat_template"))
     return inside or any((folder / f"chat_template.{form}").is_file() for form in ("jinja", "json")), None

@@ -96,8 +96,6 @@ def read_again(catalogue: Catalogue, recorded: Recording) -> RaceRequest:
             f"this race has {len(drafting)} lanes with guesses; at most {MAX_MORE_LANES + 1} can be raced on this page"
         )
     _check_prompt(prompt["text"])
-    if (num := len(prompt["token_ids"])) > MAX_PROMPT_CHARS:
-        raise UsageError(f"the prompt has {num} tokens; at most {MAX_PROMPT_CHARS} are allowed on this page")
     catalogue.limits.length.check("max_new_tokens", spec.params.max_new_tokens)
     preset = catalogue.preset_of(prompt["text"])
     return RaceRequest(

@@ -12,7 +12,7 @@ from engine.core.errors import UsageError
 from engine.doctor.findings import Finding, is_faulty
 from engine.hardware.environment import commit
 from engine.progress import Progress
-from engine.text import encode_prompt, reads_as_its_text
+from engine.text import encode_prompt
 
 from ..catalogue.catalogue import Pair
 from ..catalogue.own_model import Room
@@ -81,9 +81,7 @@ class TorchBackend:
         loaded = self.loader.get(request.pair.target, progress)
         from engine.session import TorchRace
 
-        prompt = None if request.recorded is None else request.recorded.prompt
-        if prompt is None or not reads_as_its_text(loaded.tokenizer, prompt):
-            prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat, request.pair.thinking)
+        prompt = encode_prompt(loaded.tokenizer, request.prompt, request.chat, request.pair.thinking)
         return TorchRace(loaded, request.spec, prompt, progress)
 
     def extras(self, race: Any, progress: Progress) -> Mapping[str, Any]:

@@ -87,9 +87,9 @@ class Gate:
             is_file = scope["type"] == "http" and _path(scope) != HEALTH
             await (self._files if is_file else self._app)(scope, receive, send)
             return
-        if (link := scope.get("raw_path", b"").partition(b"/%23"))[1]:  # as Outlook's Safe Links write a link's #
-            whole = {"location": f"./#{link[2].decode('latin-1')}"}
-            await Response(None, 303, whole)(scope, receive, send)
+        link = (scope.get("raw_path") or b"").partition(b"/%23")  # as Outlook's Safe Links write a link's #
+        if link[1] and scope["method"] in READ:
+            await Response(None, 303, {"location": f"./#{link[2].decode('latin-1')}"})(scope, receive, send)
             return
         caller = network((scope.get("client") or ("",))[0])
         self._open[caller] += 1

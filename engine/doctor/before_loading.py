@@ -17,11 +17,10 @@ from ..remote.fields import find
 from .files import Files
 from .findings import Finding
 
-NEAR = (
+ANOTHER = (
     "If the draft model was trained with the target's tokenizer, copy the target's tokenizer.json into its folder; "
-    "otherwise use another one, and if you do not know, ask its publisher"
+    "otherwise use another one, as a rule of the target's family, and if you do not know, ask its publisher"
 )
-FAR = "Choose a draft model with the target's own tokenizer, as a rule one of its family"
 MAX_IDS = 12
 # Words of what `fitted` says of a head -> the check, and what to change.
 REMEDIES = {
@@ -31,7 +30,6 @@ REMEDIES = {
     "head embeds": ("vocabulary", "Use a head trained with this target's tokenizer"),
 }
 OTHERWISE = ("tensors", "Use a head that was trained for this target")
-FEW_DIFFER = 0.9  # from this share of equal ids on, the tokenizers are taken for two versions of one
 
 
 def target_findings(target: Files, what: str = "target") -> Iterator[Finding]:
@@ -51,8 +49,7 @@ def model_findings(draft: Files, target: Files) -> Iterator[Finding]:
     if not ours or not theirs:
         return
     if says := difference(ours, theirs):
-        is_near = len(ours.items() & theirs.items()) >= FEW_DIFFER * len(ours)
-        yield Finding("fault", "vocabulary", f"The tokenizers differ: {says}.", NEAR if is_near else FAR)
+        yield Finding("fault", "vocabulary", f"The tokenizers differ: {says}.", ANOTHER)
         return
     sizes = _num_words(target), _num_words(draft)
     padded = "" if sizes[0] == sizes[1] else f"; {sizes[0]:,} and {sizes[1]:,} rows differ by padding alone"

@@ -7,8 +7,8 @@ from typing import Any
 from ..core.errors import UsageError
 
 AGAIN = "download it again, or run git lfs pull"
-# Beginnings of the names of files that transformers reads besides weights.
-_JSON = ("config.", "generation_config.", "tokenizer", "special_tokens_map.", "added_tokens.", "chat_template.")
+# Names of the files that transformers reads besides weights.
+_NAMES = ("config", "tokenizer", "tokenizer_config", "special_tokens_map", "added_tokens", "chat_template")
 
 
 def read_json(path: Path) -> Any:
@@ -21,6 +21,6 @@ def read_json(path: Path) -> Any:
 
 def check_json(folder: Path) -> None:
     """Raise UsageError for the first file that transformers would not read, or, of generation_config.json, ignore."""
-    for path in sorted(folder.glob("*.json")):
-        if path.name.startswith(_JSON):
+    for path in (folder / f"{name}.json" for name in ("generation_config", *_NAMES)):
+        if path.is_file():
             read_json(path)

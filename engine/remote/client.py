@@ -40,8 +40,9 @@ CUT = "peer closed connection without sending complete message body"
 MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
 READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotli, which Gradio brings
-NO_STREAM = ("json", "html", "plain")  # in the type of a body that is not a stream of events, unless it begins like one
-STREAM = re.compile(rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:)")
+STREAM = rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:"
+# What is in the type of a body that is not a stream of events -> how one begins all the same; the last in any part.
+NO_STREAM = {"json": STREAM + rb")", "html": STREAM + rb")", "plain": STREAM + rb"|\{|error:|[a-z]{0,5}$)"}
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
 UNKNOWN = "got an unexpected keyword argument"  # Python's words, which some gateways answer with 500 (litellm#16993)
 TITLE = re.compile(r"<title[^>]*>([^<]*)", re.IGNORECASE)
@@ -163,17 +164,19 @@ async def _ask(
             kind, parts = response.headers.get("Content-Type", ""), response.aiter_bytes()
             received = await anext(parts, b"")
             at_s = time.perf_counter() - sent.at
-            is_other = any(name in kind for name in NO_STREAM) and not STREAM.match(received)
+            is_other = any(name in kind and not re.match(begins, received) for name, begins in NO_STREAM.items())
             if response.status_code != 200 or is_other:
                 raise await refusal_of(endpoint, response, received, parts)
             if (encoding := response.headers.get("Content-Encoding", "")) not in READ:
                 raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
-            now, end = asyncio.get_running_loop().time, None
+            now, end, ended_s = asyncio.get_running_loop().time, None, 0.0
             while True:
-                for data in () if reader.done else events.feed(received) if received else events.end():
+                said = [] if reader.done else events.feed(received) if received else events.end()
+                for data in said:
                     chunk = reader.take(data, at_s)
                     if chunk is not None:
                         hear(chunk)
+                ended_s = at_s if said or end is None else ended_s
                 if not received:
                     break
                 end = end or (now() + DRAIN_S if reader.is_whole else None)
@@ -184,8 +187,8 @@ async def _ask(
                     if end is None:
                         raise
                     break
-                at_s = at_s if reader.done else time.perf_counter() - sent.at
-        return reader.end(at_s)
+                at_s = time.perf_counter() - sent.at
+        return reader.end(ended_s)
 
 
 class _Sent:

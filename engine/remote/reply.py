@@ -38,15 +38,15 @@ MIN_PIECES = 4  # of an answer; with fewer, that all were read at one moment say
 MIN_AGAIN = 40
 RESTATED = "each piece of the server's answer repeats the whole text before it, where only new text belongs"
 UNCOUNTED = "it counts its tokens only at an answer's end"
-# All pieces came at one moment if the mean time between two is this short, in seconds and, all together, as a share of
-# the wait; the first ones if the time between two is this share of the mean.
-AT_ONCE_S, OF_WAIT, OF_MEAN = 0.0008, 0.1, 0.1
-CLUMPED = (
-    "the first {}pieces came at one moment, for which the very first had to wait: a proxy may collect or pack them"
-)
+# Two pieces came at one moment if the time between them is this short, in seconds, and this share of the mean; all did
+# if the mean is as short and all together take this share of the wait.
+AT_ONCE_S, OF_MEAN, OF_WAIT = 0.0008, 0.1, 0.1
+# Of the time that hidden thinking takes at the speed of the answer, what was waited for the first text at the least.
+OF_THINKING = 1 / 3
+CLUMPED = "the first {}pieces came at one moment, for which the very first had to wait: something may collect them"
 BUFFERED = (
     "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "
-    "(nginx: proxy_buffering off, gzip off)"
+    "(nginx: proxy_buffering off, gzip off), or is faster than can be timed"
 )
 
 
@@ -186,7 +186,8 @@ class Reply:
         gaps = [b - a for a, b in pairwise(times)]
         mean = sum(gaps) / len(gaps)
         is_all = mean <= AT_ONCE_S and sum(gaps) <= OF_WAIT * times[-1]
-        num = len(times) if is_all else next(i for i, gap in enumerate(gaps, 1) if gap > OF_MEAN * mean)
+        most = min(AT_ONCE_S, OF_MEAN * mean)
+        num = len(times) if is_all else next(i for i, gap in enumerate(gaps, 1) if gap > most)
         return num if num >= MIN_PIECES else 1
 
     @property
@@ -198,6 +199,15 @@ class Reply:
     def clumped(self) -> str:
         """A clause on pieces that came together, of some or all; "" if they came one by one."""
         return BUFFERED if self.is_buffered else CLUMPED.format(f"{num} ") if (num := self.num_together) > 1 else ""
+
+    @property
+    def hides_thinking(self) -> bool:
+        """Whether the thinking that usage counts was not sent: not as text of any kind, and its time was waited for."""
+        if not self.num_hidden or not self.chunks or self.thinking or "</think>" in self.text:
+            return False
+        first, last, num_shown = self.chunks[0], self.chunks[-1], (self.num_tokens or 0) - self.num_hidden
+        takes_s = self.num_hidden * (last.at_s - first.at_s) / max(1, num_shown)
+        return num_shown >= len(self.chunks) and first.at_s >= OF_THINKING * takes_s
 
     @property
     def textless(self) -> str:
@@ -213,14 +223,14 @@ class Reader:
     counts as missing. Raises RaceError, saying what is wrong, for anything that is not an answer."""
 
     def __init__(self, max_tokens: int) -> None:
-        self.reply, self.done, self._said, self._is_counted = Reply(), False, "", False
+        self.reply, self.done, self._said, self._is_counted, self._is_over = Reply(), False, "", False, False
         self._max_tokens, self._num_ids, self._num_running = max_tokens, 0, 0
         self._steps = list[tuple[int, int, int]]()  # the first token, accepted and drafted ones of each verification
 
     @property
     def is_whole(self) -> bool:
-        """Whether the answer has ended, though its stream may go on."""
-        return self.done or (self.reply.finish_reason is not None and self.reply.num_tokens is not None)
+        """Whether the answer has ended, and its tokens were counted then, though its stream may go on."""
+        return self.done or (self._is_over and bool(self.reply.num_tokens))
 
     def take(self, data: str, at_s: float) -> Chunk | None:
         """The new text of an event, or None."""
@@ -235,12 +245,14 @@ class Reader:
         running, choice, reply = self._usage(event), find(dict, event, "choices", 0), self.reply
         before, reply.drafted = reply.drafted, drafted_in(event) or reply.drafted
         self._is_counted = choice is None and running is not None and bool(reply.chunks)
+        reason = text(choice, "finish_reason")
+        self._is_over |= bool(running and (reason or reply.finish_reason))
         if choice is None:
             self._said = words_in(event) or self._said
             return None
         for holder in (choice, event):
             reply.prompt_ids = reply.prompt_ids or counts(holder, "prompt_token_ids") or ()
-        if reason := text(choice, "finish_reason"):
+        if reason:
             if (known := ENDS.get(reason.lower().replace("-", "_"))) is None:
                 reasons = filter(None, (words_in(reason), words_in(choice)))  # the second is OpenRouter's
                 raise RaceError(f"the server ended its answer for a reason of its own: {': '.join(reasons)}")
@@ -292,8 +304,7 @@ class Reader:
             raise RaceError(f"the server sent {self._num_ids} token ids and counts {reply.num_tokens} tokens in usage")
         if not reply.num_tokens:
             raise RaceError("the server's answer has no token" + ", by its usage, but text" * bool(reply.text))
-        if reply.thinking or reply.num_hidden + len(reply.chunks) > reply.num_tokens:
-            reply.num_hidden = 0  # it shows its thinking, or counts the thinking where it comes
+        reply.num_hidden *= reply.hides_thinking
         reply.drafted = (drafted := reply.drafted) and drafted.of(reply.num_tokens)
         if drafted and not drafted.accepted and len(self._steps) > 1:
             starts, accepted, proposed = zip(*self._steps, strict=True)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from argparse import Namespace
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -123,27 +122,21 @@ def test_every_option_reaches_the_race(capsys, tmp_path):
 
 
 def test_a_chat_may_leave_thinking_out(capsys, tmp_path):
-    """Many heads were trained on answers without thinking: they would be judged by thoughts, here and on the page. A
-    recorded race is run again on its own tokens: other ones would be called a fault of this machine."""
+    """Many heads were trained on answers without thinking: they would be judged by thoughts, here and on the page."""
     folder, thoughts = (
         tmp_path / "target",
         "{{ messages[0].content }}{% if enable_thinking is not false %} hm{% endif %}",
     )
     shutil.copytree(TARGET, folder)
     (folder / "chat_template.jinja").write_text(thoughts)
-    asked, prompts = [*RACE, "--target", str(folder), "--chat", "--json", "--save"], []
-    for name, *more in (("first",), ("a", "--no-thinking")):
-        printed(capsys, *asked, str(tmp_path / name), *more)
-        prompts.append(recordings.read(tmp_path / name)["prompt"]["token_ids"])
+    asked, prompts = [*RACE, "--target", str(folder), "--chat", "--save", str(tmp_path / "a"), "--json"], []
+    for more in ([], ["--no-thinking"]):
+        printed(capsys, *asked, *more)
+        prompts.append(recordings.read(tmp_path / "a")["prompt"]["token_ids"])
     pair = Pair("", "", str(folder), "ngram", 3, "", True, thinking=False)
     request = RaceRequest("", "def f(x):\n", True, pair, recordings.read(tmp_path / "a").spec)
     prompts.append(list(TorchBackend("float32", "cpu").prepare(request, silent).prompt.token_ids))
     assert prompts[0][: len(prompts[1])] == prompts[1] == prompts[2] != prompts[0]
-    recorded = recordings.read(tmp_path / "first")
-    forged = recordings.Recording.of(json.loads(json.dumps(recorded.fields).replace("def f(x)", "def g(x)")))
-    for race, ids in ((recorded, prompts[0]), (forged, prompts[1])):  # a file may show a text that it did not race
-        again = TorchBackend("float32", "cpu").prepare(replace(request, recorded=race), silent)
-        assert list(again.prompt.token_ids) == ids
 
 
 REFUSED = [

@@ -106,15 +106,17 @@ function keepSettings(raced) {
 on("header", () => { if (!S.ribbon.includes("RECORDED")) keepSettings(racedSettings()); });
 
 // The example chosen last, unless something was typed since: its name, the prompt before, whether that was typed, and
-// when its settings are there. And what was typed since an example or a model was chosen, by box.
+// when its settings are there. And what was typed since an example or a model was chosen (prompt, numbers), by box.
 let chosen = null;
 const kept = new Map();
 
 // The prompt typed here is restored at the next visit, unless an example took its place.
 document.addEventListener("input", ({ target, isTrusted }) => {
   const isPrompt = target.closest?.("#page-prompt");
-  if (isPrompt || (isTrusted && target.closest("#page-panel") && /number|range/.test(target.type)))
+  if (isPrompt || (isTrusted && target.closest("#page-panel") && /number|range/.test(target.type))) {
+    kept.delete(target);         // the last one comes last: a slider is two boxes
     kept.set(target, target.value);
+  }
   if (!isPrompt) return;
   chosen = null;
   remember("photofinish.prompt", target.value);

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...analysis.metrics import cost_per_million, percentile
 from ...recordings.recording import OUTPUT_SCHEMA
-from ...remote.reply import BUFFERED, CLUMPED, FIELDS
+from ...remote.reply import BUFFERED, FIELDS
 from .pays_under_load import differ, pairs_of, ranks, recommends, rough, same_work, says, speedups
 
 FORMAT = "photofinish-load"
@@ -21,7 +21,8 @@ HIGHER = {
 # Standard deviation of the time that users wait at a level's end for the last one, as a share of it. In 24 simulated
 # kinds of levels the 95 % intervals of ratios then contained the true one in 91 to 100 % of the cases.
 IDLE = 0.35
-MANY = 2  # answers whose pieces came at one moment from which a level's times of pieces are not known
+# Answers whose pieces came at one moment, from which a level's times of pieces are not known: so many, and that share.
+MANY, OF_ALL = 2, 0.1
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,7 @@ class Answer:
     first_s, last_s, latency_s: to the first piece, to the last, to the end. Without text, or if all pieces came at one
         moment, there is neither a first nor a last.
     answer_s: to the first piece of the answer, if thinking came before it.
-    num_first: tokens that came with the first piece or before it, hidden ones too. is_clumped: whether others came
-        with it.
+    num_first: tokens that came with the first piece or before it, hidden ones too.
     num_prompt_tokens: None if the server does not report it.
     num_accepted, num_steps: accepted draft tokens, and verified drafts; None if the server does not report them.
     """
@@ -48,7 +48,6 @@ class Answer:
     num_chunks: int = 0
     has_text: bool = True
     num_first: int = 1
-    is_clumped: bool = False
 
 
 def level_metrics(
@@ -61,7 +60,7 @@ def level_metrics(
     rate = num_tokens / wall_s if num_tokens else None
     total = None if rate is None or None in num_prompt else rate + sum(num or 0 for num in num_prompt) / wall_s
     num_buffered = sum(answer.has_text and answer.first_s is None for answer in answers)
-    timed = answers if num_buffered < MANY else ()
+    timed = () if num_buffered >= max(MANY, OF_ALL * len(answers)) else answers
     both = [(a, a.first_s, a.last_s) for a in timed if a.first_s is not None and a.last_s is not None]
     spans = [(last - first, a.num_tokens - a.num_first) for a, first, last in both]
     return {
@@ -70,7 +69,6 @@ def level_metrics(
         "num_output_tokens": num_tokens,
         "num_textless": sum(not answer.has_text for answer in answers),
         "num_buffered": num_buffered,
-        "num_clumped": sum(answer.is_clumped for answer in answers) - num_buffered,
         "output_tokens_per_s": rate,
         "total_tokens_per_s": total,
         "ttft_p95_s": percentile([answer.first_s for answer in timed if answer.first_s is not None], 0.95),
@@ -147,8 +145,6 @@ def _remarks(levels: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{answers} count tokens, but no text came (it was looked for in {', '.join(FIELDS)})."
         if num := level.get("num_buffered"):
             yield f"Of {num} of {num_answers} answers of {users} {BUFFERED}."
-        if num := level.get("num_clumped"):
-            yield f"Of {num} of {num_answers} answers of {users} {CLUMPED.format('')}."
         if num := level.get("num_short"):
             mean = level["num_output_tokens"] / num_answers
             answers = f"{num} of {num_answers} answers of {users} end early"

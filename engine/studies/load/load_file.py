@@ -22,8 +22,7 @@ ROW = {
     **{metric: Maybe(NUMBER) for metric in HIGHER},
     "rate_error": IfThere(Maybe(number(0, 10))),
     **dict.fromkeys(
-        ("num_compared", "num_same_text", "num_textless", "num_buffered", "num_clumped", "num_short"),
-        IfThere(Maybe(COUNT)),
+        ("num_compared", "num_same_text", "num_textless", "num_buffered", "num_short"), IfThere(Maybe(COUNT))
     ),
     "answer_p95_s": IfThere(Maybe(NUMBER)),
     "acceptance_doubt": IfThere(Maybe(TEXT)),

@@ -97,7 +97,6 @@ def answer_of(reply: Reply) -> Answer:
         latency_s=reply.ended_s,
         num_tokens=reply.num_tokens,
         num_first=reply.num_hidden + (visible * together // len(reply.chunks) if together > 1 else 1),
-        is_clumped=together > 1,
         num_prompt_tokens=reply.num_prompt_tokens,
         num_accepted=num_accepted,
         num_steps=num_steps,
