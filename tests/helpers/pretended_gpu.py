@@ -41,8 +41,8 @@ def pretended(part: Part) -> Iterator[None]:
     read, drawn = loading._model, trial_process._drawn
     torch.set_num_threads(1)  # threads that wait for each other cost more than they compute
 
-    def moved(source: Any, dtype: torch.dtype, device: torch.device) -> Any:
-        model = read(source, dtype, torch.device("cpu"))
+    def moved(source: Any, files: Any, dtype: torch.dtype, device: torch.device) -> Any:
+        model = read(source, files, dtype, torch.device("cpu"))
         return on_cuda(model) if device.type == "cuda" else model
 
     def drawn_there(config: Any, dtype: torch.dtype, device: torch.device) -> Any:
