@@ -75,10 +75,10 @@ def encode_prompt(tokenizer: Any, text: str, chat: bool = False, thinking: bool 
 
 def encode_messages(tokenizer: Any, messages: Sequence[dict[str, str]], thinking: bool | None = None) -> Prompt:
     """A conversation, each message with `role` and `content`, in the model's chat template; the prompt's text is the
-    last message's. thinking: what its THINKING is, None for its default. Raises UsageError like `encode_prompt`, and
-    for a template that does not ask."""
+    last message's. thinking: the value of the template's THINKING, None for its default. Raises UsageError like
+    `encode_prompt`, and for a template that has no such switch."""
     if thinking is not None and not thinks_by_choice(tokenizer):
-        raise UsageError(f"this model's chat template does not ask for {' or '.join(THINKING)}: leave it to the model")
+        raise UsageError(f"this model's chat template has no switch for thinking ({' or '.join(THINKING)})")
     ids = tokenizer(_in_template(tokenizer, messages, thinking), add_special_tokens=False, verbose=False)["input_ids"]
     return _prompt(messages[-1]["content"], ids, True)
 

@@ -4,6 +4,7 @@ import os
 from argparse import Namespace
 
 from ..core.errors import RaceError, UsageError
+from ..core.events import Prompt
 from ..recordings import recording as recordings
 from ..recordings.compare import compare
 from ..recordings.words import clean
@@ -18,14 +19,16 @@ def _verify(options: Namespace) -> int:
     recorded = recordings.read(options.file)
     if recorded.on_servers:
         raise UsageError("this is a race of servers: they cannot be run again here, so nothing can be verified")
-    check_prompt_text(recorded.prompt.text)
+    given = recorded["prompt"]
+    prompt = Prompt(given["text"], tuple(given["token_ids"]), given.get("chat", False))
+    check_prompt_text(prompt.text)
     on_cpu, threads = recorded["device"]["type"] == "cpu", recorded["device"]["threads"] or 0
     if on_cpu and threads:
         set_threads(min(threads, os.cpu_count() or 1))
     device = "cpu" if on_cpu and options.device == "auto" else options.device
     target = options.target or recorded["model"]["name"]
     model = Namespace(target=target, dtype=recorded["model"]["dtype"], device=device, threads=threads)
-    here = run(lambda progress: set_up(model, recorded.spec, lambda tokenizer: recorded.prompt, progress))
+    here = run(lambda progress: set_up(model, recorded.spec, lambda tokenizer: prompt, progress))
     result = compare(recorded, here)
     if options.json:
         print_json(result)

@@ -22,7 +22,7 @@ ANOTHER = (
     "otherwise use another one, as a rule of the target's family, and if you do not know, ask its publisher"
 )
 MAX_IDS = 12
-# Words of what `fitted` says of a head -> the check, and what to change.
+# What an error of `fitted` contains -> which check of the head has failed, and the remedy.
 REMEDIES = {
     "'s fc reads": ("tapped layers", "but its config.json names others: name all of them there, or with #aux="),
     f"lacks {OUTPUT}": ("output layer", f"Export the head again with {OUTPUT}: without it servers draft at random"),

@@ -15,6 +15,8 @@ def read_json(path: Path) -> Any:
     """A file of JSON that transformers will read too: in UTF-8 without a mark. Raises UsageError."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"{str(path)!r} is damaged, no JSON in UTF-8: {error}; {AGAIN}") from error
 

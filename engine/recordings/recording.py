@@ -21,7 +21,7 @@ from ..analysis.metrics import lane_metrics, race_speedups
 from ..analysis.verdict_words import VERDICTS
 from ..cache import write_atomically
 from ..core.errors import RaceError, UsageError
-from ..core.events import Failed, LaneEvent, Prompt, text_of, token_ids
+from ..core.events import Failed, LaneEvent, text_of, token_ids
 from ..core.spec import PLAIN, SERVER, SPECULATIVE, RaceSpec
 from ..strict_json import check_quick, gunzipped, parse
 from ..text import read_bytes
@@ -74,12 +74,6 @@ class Recording(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self.fields)
-
-    @property
-    def prompt(self) -> Prompt:
-        """In the tokens that were raced: the same text may give others, in a template with a date."""
-        given = self["prompt"]
-        return Prompt(given["text"], tuple(given["token_ids"]), given.get("chat", False))
 
     @property
     def on_servers(self) -> bool:

@@ -29,9 +29,7 @@ from .reply import Chunk, Events, Reader, Reply
 from .request import LIMIT, NEW_LIMIT, OPTIONAL, RUNNING_USAGE, Question, optional, request_of
 
 CONNECT_S = 10.0
-# How long to wait for the end of a complete answer, so that its connection can be reused: some never send it
-# (vllm-mlx#101, bifrost#6784).
-DRAIN_S = 0.5
+DRAIN_S = 0.5  # for a complete answer's end, so that its connection can be reused; some never send it (vllm-mlx#101)
 # httpcore's names for two moments: before it opens a connection, and before a request's first byte is written. Of 200
 # simultaneous requests the last is written 50 ms after the first, which is not the server's time.
 OPENING, SENDING = "connection.connect_tcp.started", "http11.send_request_headers.started"
@@ -41,7 +39,7 @@ MAX_ERROR_BYTES = 16_384
 MAX_WORDS = 200
 READ = ("", "identity", "gzip", "deflate", "br")  # encodings; the last by brotli, which Gradio brings
 STREAM = rb"(\xef\xbb\xbf)?\s*(:|data:|event:|id:|retry:"
-# What is in the type of a body that is not a stream of events -> how one begins all the same; the last in any part.
+# Types of content that are usually no stream of events -> how a body begins that is one all the same.
 NO_STREAM = {"json": STREAM + rb")", "html": STREAM + rb")", "plain": STREAM + rb"|\{|error:|[a-z]{0,5}$)"}
 ELSEWHERE = (200, 404, 405, 501)  # answers after which the path is tried at an endpoint's other base
 UNKNOWN = "got an unexpected keyword argument"  # Python's words, which some gateways answer with 500 (litellm#16993)
@@ -163,31 +161,29 @@ async def _ask(
         async with _answered(client, request, sent) as response:
             kind, parts = response.headers.get("Content-Type", ""), response.aiter_bytes()
             received = await anext(parts, b"")
-            at_s = time.perf_counter() - sent.at
+            at_s = ended_s = time.perf_counter() - sent.at
             is_other = any(name in kind and not re.match(begins, received) for name, begins in NO_STREAM.items())
             if response.status_code != 200 or is_other:
                 raise await refusal_of(endpoint, response, received, parts)
             if (encoding := response.headers.get("Content-Encoding", "")) not in READ:
                 raise RaceError(f"the server's answer is compressed in a form that is not read here ({encoding})")
-            now, end, ended_s = asyncio.get_running_loop().time, None, 0.0
-            while True:
-                said = [] if reader.done else events.feed(received) if received else events.end()
-                for data in said:
-                    chunk = reader.take(data, at_s)
-                    if chunk is not None:
-                        hear(chunk)
-                ended_s = at_s if said or end is None else ended_s
-                if not received:
-                    break
-                end = end or (now() + DRAIN_S if reader.is_whole else None)
-                try:
-                    async with asyncio.timeout_at(end):
+            try:
+                async with asyncio.timeout(None) as drain:
+                    while True:
+                        said = [] if reader.done else events.feed(received) if received else events.end()
+                        for data in said:
+                            if (chunk := reader.take(data, at_s)) is not None:
+                                hear(chunk)
+                        ended_s = at_s if said or drain.when() is None else ended_s
+                        if not received:
+                            break
+                        if reader.is_whole and drain.when() is None:
+                            drain.reschedule(asyncio.get_running_loop().time() + DRAIN_S)
                         received = await anext(parts, b"")
-                except (TimeoutError, httpx.HTTPError, httpx.StreamError):
-                    if end is None:
-                        raise
-                    break
-                at_s = time.perf_counter() - sent.at
+                        at_s = time.perf_counter() - sent.at
+            except (TimeoutError, httpx.HTTPError, httpx.StreamError):
+                if not reader.is_whole:
+                    raise
         return reader.end(ended_s)
 
 

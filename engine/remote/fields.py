@@ -4,6 +4,7 @@ costs nothing but itself. Pure; standard library only."""
 import json
 import math
 import re
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -24,6 +25,11 @@ def parsed(text: str | bytes) -> Any:
 
 def find(kind: type[T], value: Any, *path: str | int) -> T | None:
     """What is at this path, if it is of this type."""
+    entry = _at(value, path)
+    return entry if type(entry) is kind else None
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
     for step in path:
         if isinstance(value, dict):
             value = value.get(step)
@@ -31,7 +37,7 @@ def find(kind: type[T], value: Any, *path: str | int) -> T | None:
             value = value[step]
         else:
             return None
-    return value if type(value) is kind else None
+    return value
 
 
 def count(value: Any, *path: str | int) -> int | None:
@@ -42,10 +48,11 @@ def count(value: Any, *path: str | int) -> int | None:
 
 def number(value: Any, *path: str | int) -> float | None:
     """The finite number at this path; Protobuf's JSON has counts as texts."""
-    entry = find(float, value, *path)
-    entry = find(int, value, *path) if entry is None else entry
-    entry = float(said) if re.fullmatch("[0-9]{1,10}", said := text(value, *path)) else entry
-    return float(entry) if entry is not None and abs(entry) <= MAX_COUNT and math.isfinite(entry) else None
+    entry = _at(value, path)
+    if type(entry) is str and re.fullmatch("[0-9]{1,10}", entry):
+        entry = int(entry)
+    is_number = type(entry) in (int, float)
+    return float(entry) if is_number and abs(entry) <= MAX_COUNT and math.isfinite(entry) else None
 
 
 def counts(value: Any, *path: str | int) -> tuple[int, ...] | None:

@@ -41,9 +41,9 @@ UNCOUNTED = "it counts its tokens only at an answer's end"
 # Two pieces came at one moment if the time between them is this short, in seconds, and this share of the mean; all did
 # if the mean is as short and all together take this share of the wait.
 AT_ONCE_S, OF_MEAN, OF_WAIT = 0.0008, 0.1, 0.1
-# Of the time that hidden thinking takes at the speed of the answer, what was waited for the first text at the least.
+# Hidden thinking delays the first text by at least this share of the time that it takes at the answer's speed.
 OF_THINKING = 1 / 3
-CLUMPED = "the first {}pieces came at one moment, for which the very first had to wait: something may collect them"
+CLUMPED = "the first {} pieces came at one moment, so the very first may have waited: a proxy may collect them"
 BUFFERED = (
     "all pieces came at one moment, so their times say nothing: the server, or a proxy in front of it, collects them "
     "(nginx: proxy_buffering off, gzip off), or is faster than can be timed"
@@ -198,11 +198,11 @@ class Reply:
     @property
     def clumped(self) -> str:
         """A clause on pieces that came together, of some or all; "" if they came one by one."""
-        return BUFFERED if self.is_buffered else CLUMPED.format(f"{num} ") if (num := self.num_together) > 1 else ""
+        return BUFFERED if self.is_buffered else CLUMPED.format(num) if (num := self.num_together) > 1 else ""
 
     @property
     def hides_thinking(self) -> bool:
-        """Whether the thinking that usage counts was not sent: not as text of any kind, and its time was waited for."""
+        """Whether usage counts thinking that was never sent: no text shows it, and the first text came late."""
         if not self.num_hidden or not self.chunks or self.thinking or "</think>" in self.text:
             return False
         first, last, num_shown = self.chunks[0], self.chunks[-1], (self.num_tokens or 0) - self.num_hidden

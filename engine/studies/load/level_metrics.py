@@ -21,7 +21,7 @@ HIGHER = {
 # Standard deviation of the time that users wait at a level's end for the last one, as a share of it. In 24 simulated
 # kinds of levels the 95 % intervals of ratios then contained the true one in 91 to 100 % of the cases.
 IDLE = 0.35
-# Answers whose pieces came at one moment, from which a level's times of pieces are not known: so many, and that share.
+# A level has no times of pieces if this many of its answers, and this share of them, came at one moment.
 MANY, OF_ALL = 2, 0.1
 
 
