@@ -114,12 +114,12 @@ async function look() {
   if (prompt.problem?.text === text) return note(prompt.problem.words, true);
   if (!racing || text !== prompt.text) note(text ? several(text.length, "character") : "");
   prompt.text = text;
-  if (!text || racing || !target()) return;
-  const body = JSON.stringify({ text, target: target() });
-  const { count = null, chat } = await post("tokens", body);
-  if (count === null || prompt.seen !== now) return;
-  prompt.bases.set(target(), chat === false);
-  note(several(count, "token"));
+  const asked = target();
+  if (!text || racing || !asked) return;
+  const { count = null, chat } = await post("tokens", JSON.stringify({ text, target: asked }));
+  if (count === null) return;
+  prompt.bases.set(asked, chat === false);          // whatever was typed meanwhile
+  if (prompt.seen === now) note(several(count, "token"));
 }
 
 function complain(words) {
